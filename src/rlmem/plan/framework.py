@@ -1,0 +1,216 @@
+"""What every framework run has, whatever its algorithm: networks, the update step, saving."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from rlmem.plan import cuda, processes
+from rlmem.plan.buffers import BufferArray
+from rlmem.plan.model import ASSUMED, EXACT, Component
+from rlmem.plan.optimizers import state_bytes, state_formula
+from rlmem.plan.policies import PolicyCost
+from rlmem.run.layers import Conv
+from rlmem.run.model import FrameworkRun
+from rlmem.run.spaces import Space, flat_dim, leaves, sample_bytes, sample_spec
+from rlmem.run.wrappers import stored_observation
+
+FLOAT_BYTES: Final = 4
+
+
+def standing(run: FrameworkRun) -> tuple[Component, ...]:
+    """Return the processes: there from the first phase to the last."""
+    return (
+        processes.floor(run.processes, device=run.device, framework=True),
+        *processes.environments(run),
+        *processes.thread_stacks(run.processes),
+    )
+
+
+def device_place(run: FrameworkRun) -> str:
+    return "vram" if run.device.startswith("cuda") else "ram"
+
+
+def networks(run: FrameworkRun, cost: PolicyCost) -> tuple[Component, ...]:
+    """Return parameters and target networks."""
+    place, online, targets = device_place(run), cost.online, cost.targets
+    parts = [
+        Component(
+            path="network/parameters",
+            where=place,
+            bytes=online.parameters * FLOAT_BYTES + online.buffer_bytes,
+            formula=f"{online.parameters:,} × 4 B" + (" + running statistics" if online.buffer_bytes else ""),
+            basis=EXACT,
+        )
+    ]
+    if targets.parameters:
+        parts.append(
+            Component(
+                path="network/targets",
+                where=place,
+                bytes=targets.parameters * FLOAT_BYTES + targets.buffer_bytes,
+                formula=f"{targets.parameters:,} × 4 B in target networks",
+                basis=EXACT,
+            )
+        )
+    return tuple(parts)
+
+
+def learning_state(run: FrameworkRun, cost: PolicyCost) -> tuple[Component, ...]:
+    """Return gradients and optimizer state, which stay from the first update on."""
+    place, trained = device_place(run), cost.online.parameters
+    optimizer = run.policy.optimizer or run.spec.optimizer
+    state = state_bytes(optimizer, elements=cost.optimized, tensors=cost.optimized_tensors)
+    return (
+        Component(
+            path="network/gradients",
+            where=place,
+            bytes=trained * FLOAT_BYTES,
+            formula=f"{trained:,} × 4 B, kept until the next backward pass",
+            basis=EXACT,
+        ),
+        Component(
+            path="network/optimizer",
+            where=place,
+            bytes=state,
+            formula=state_formula(optimizer, elements=cost.optimized),
+            basis=EXACT,
+        ),
+    )
+
+
+def update_step(run: FrameworkRun, cost: PolicyCost, *, rows: int, observations: int) -> tuple[Component, ...]:
+    """Return what one gradient step adds; ``observations`` is how many observations a sample holds (two in replay)."""
+    place, observation = device_place(run), stored_observation(run.env)
+    sample = observations * sample_bytes(observation)
+    minibatch = rows * sample
+    graph_rows = rows * cost.graph_rows
+    inputs = graph_rows * _input_elements(observation) * FLOAT_BYTES * observations if _is_cast(observation) else 0
+    activations = (cost.graph.saved + cost.graph.widest) * graph_rows * FLOAT_BYTES
+    parts = [
+        _update("update/minibatch", "ram", minibatch, f"{rows:,} samples × {sample:,} B, as NumPy", EXACT),
+        _update("update/minibatch_tensor", place, minibatch, f"{rows:,} samples × {sample:,} B, as tensor", EXACT),
+    ]
+    if inputs:
+        parts.append(_update("update/inputs", place, inputs, "the minibatch cast to float32", EXACT))
+    parts.append(
+        _update(
+            "update/activations",
+            place,
+            activations,
+            f"{graph_rows:,} rows × ({cost.graph.saved:,} saved + {cost.graph.widest:,} in flight) × 4 B, from layer shapes",
+            ASSUMED,
+        )
+    )
+    return tuple(parts)
+
+
+def _update(path: str, place: str, size: int, formula: str, basis: str) -> Component:
+    return Component(path=path, where=place, bytes=size, formula=formula, basis=basis)
+
+
+def _is_cast(observation: Space) -> bool:
+    return any(sample_spec(leaf).dtype != "float32" for _, leaf in leaves(observation))
+
+
+def _input_elements(observation: Space) -> int:
+    """Return the width of the float copy: only leaves that are not float32 already are copied."""
+    return sum(flat_dim(leaf) for _, leaf in leaves(observation) if sample_spec(leaf).dtype != "float32")
+
+
+def cuda_parts(run: FrameworkRun, cost: PolicyCost, alive: tuple[Component, ...], *, rows: int) -> tuple[Component, ...]:
+    """Return what the device has besides tensors, for a run on CUDA."""
+    if device_place(run) == "ram":
+        return ()
+    tensors = sum(component.bytes for component in alive if component.where == "vram")
+    return cuda.overheads(
+        tensors_bytes=tensors, graph=cost.graph, rows=rows * cost.graph_rows, convolutional=_is_convolutional(run)
+    )
+
+
+def _is_convolutional(run: FrameworkRun) -> bool:
+    features = run.policy.features
+    if isinstance(features, tuple):
+        return any(isinstance(layer, Conv) for layer in features)
+    return not run.policy.class_name.startswith("Mlp")
+
+
+def saving(run: FrameworkRun, cost: PolicyCost, arrays: tuple[BufferArray, ...]) -> tuple[Component, ...]:
+    """Return what a checkpoint takes: little RAM, since files are written straight through, and disk."""
+    optimizer = run.policy.optimizer or run.spec.optimizer
+    state = state_bytes(optimizer, elements=cost.optimized, tensors=cost.optimized_tensors)
+    model = (cost.parameters * FLOAT_BYTES) + state
+    parts = [
+        Component(
+            path="save/serialization",
+            where="ram",
+            bytes=min(model, 8 * 2**20),
+            formula="model.save streams tensors into the zip file",
+            basis=ASSUMED,
+        ),
+        Component(
+            path="save/model_file",
+            where="disk",
+            bytes=model,
+            formula=f"{cost.parameters:,} parameters × 4 B + optimizer state",
+            basis=EXACT,
+        ),
+    ]
+    if run.checkpoint is not None and run.checkpoint.save_replay_buffer and run.spec.off_policy:
+        size = sum(array.bytes for array in arrays)
+        parts.append(
+            Component(
+                path="save/replay_buffer_file",
+                where="disk",
+                bytes=size,
+                formula="a pickle of the whole buffer, filled or not",
+                basis=EXACT,
+            )
+        )
+    return tuple(parts)
+
+
+def buffer_components(arrays: tuple[BufferArray, ...], *, source: str, filled: int | None = None) -> tuple[Component, ...]:
+    """Return the buffer's arrays as components; only ``filled`` rows of lazily made arrays are resident."""
+    resident = [_resident(array, source, filled) for array in arrays]
+    unfilled = sum(array.bytes for array in arrays) - sum(component.bytes for component in resident)
+    if not unfilled:
+        return tuple(resident)
+    never = Component(
+        path="buffer/never_filled",
+        where="virtual",
+        bytes=unfilled,
+        formula="rows that the run never writes: reserved, not resident",
+        basis=EXACT,
+    )
+    return (*resident, never)
+
+
+def _resident(array: BufferArray, source: str, filled: int | None) -> Component:
+    rows = array.rows if filled is None or not array.lazy else min(filled, array.rows)
+    return Component(
+        path=array.path,
+        where="ram",
+        bytes=rows * array.row_bytes,
+        formula=f"{source} × {array.row_formula}" if rows == array.rows else f"{rows:,} filled × {array.row_formula}",
+        basis=EXACT,
+    )
+
+
+def rows_per_update(run: FrameworkRun) -> int:
+    """Return how many samples one gradient step takes."""
+    training = run.training
+    rollout = training.n_steps * run.n_envs
+    if not run.spec.on_policy:
+        return training.batch_size or 1
+    if training.batch_size is None:
+        return rollout  # A2C: the whole rollout in one step
+    if run.algorithm == "TRPO":
+        return rollout  # the policy's step sees the whole rollout; batches are the critic's
+    return min(training.batch_size, rollout)
+
+
+def minibatches(run: FrameworkRun) -> int:
+    """Return how many minibatches an epoch has; the last may be smaller."""
+    rollout = run.training.n_steps * run.n_envs
+    return math.ceil(rollout / rows_per_update(run))
