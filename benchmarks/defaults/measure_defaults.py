@@ -140,9 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the planner's assumed process figures.")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[""], help="measure again only what begins so")
-    parser.add_argument(
-        "--extras", type=Path, help="folder with the packages that SB3 imports when it finds them"
-    )
+    parser.add_argument("--extras", type=Path, help="folder with the packages that SB3 imports when it finds them")
     options = parser.parse_args()
     figures = kept_figures(options.only) | measure_all(tuple(options.only), options.repeats, options.extras)
     result = {

@@ -43,9 +43,7 @@ class MissingExtra(RlmemError):  # noqa: N818 - it names what is missing, not a 
     """A library that is not installed."""
 
     def __init__(self, *, library: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs {library}, which is not installed: pip install 'rlmem[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs {library}, which is not installed: pip install 'rlmem[{extra}]'")
 
 
 class NotModelled(RlmemError):  # noqa: N818 - as above

@@ -26,10 +26,7 @@ MAX_BYTES: Final = 2**63 - 1
 
 def parse_bytes(text: str | int) -> int:
     """Return the bytes that ``text`` names: ``"16GB"`` is 16·10^9, ``"16 GiB"`` is 16·2^30, ``4096`` is itself."""
-    if isinstance(text, int):
-        size = text
-    else:
-        size = _parse_text(text)
+    size = text if isinstance(text, int) else _parse_text(text)
     if not 0 <= size <= MAX_BYTES:
         raise InputError(f"a size must lie between 0 and 8 EiB, but got {text}")
     return size
@@ -58,3 +55,8 @@ def format_bytes(size: int) -> str:
         power += 1
     digits = 2 if scaled < 10 else 1
     return f"{scaled:.{digits}f} {_BINARY[power]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 env``, ``2,048 steps``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -76,9 +76,7 @@ def test_meminfo_without_a_total_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(None, 8), (0.5, 1), (1.5, 2), (3.0, 3), (99.0, 8)])
-def test_cores_heed_affinity_and_quota(
-    monkeypatch: pytest.MonkeyPatch, quota: float | None, expected: int
-) -> None:
+def test_cores_heed_affinity_and_quota(monkeypatch: pytest.MonkeyPatch, quota: float | None, expected: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(cores, "read_cpu_quota", lambda _: quota)
     assert cores.read_cores() == expected
@@ -123,9 +121,7 @@ def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["ram_total_bytes"] == psutil.virtual_memory().total
 
 
-def test_command_prints_the_verdict_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_the_verdict_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("rlmem.machine.read_machine", lambda: BASE)
     assert run() == 0
     lines = capsys.readouterr().out.splitlines()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rlmem.plan import Plan
+from rlmem.run.model import FrameworkRun
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -47,8 +48,18 @@ class Rule(ABC):
     title: ClassVar[str]
     severity: ClassVar[str]
 
-    def finding(self, message: str, advice: str, *, size: int | None = None, line: int | None = None) -> Finding:
-        return Finding(code=self.code, severity=self.severity, message=message, advice=advice, bytes=size, line=line)
+    def finding(
+        self,
+        message: str,
+        advice: str,
+        *,
+        size: int | None = None,
+        line: int | None = None,
+        severity: str | None = None,
+    ) -> Finding:
+        """Return a finding of this rule; ``severity`` where the case differs from the rule's own."""
+        graveness = severity or self.severity
+        return Finding(code=self.code, severity=graveness, message=message, advice=advice, bytes=size, line=line)
 
 
 class PlanRule(Rule):
@@ -56,6 +67,20 @@ class PlanRule(Rule):
 
     @abstractmethod
     def check(self, plan: Plan) -> Iterator[Finding]: ...
+
+
+class FrameworkRule(PlanRule):
+    """A rule about runs of a framework, of some families of algorithms; it passes over all others."""
+
+    families: ClassVar[tuple[str, ...]] = ("on-policy", "off-policy", "search")
+
+    def check(self, plan: Plan) -> Iterator[Finding]:
+        run = plan.run
+        if isinstance(run, FrameworkRun) and run.spec.family in self.families:
+            yield from self.check_run(plan, run)
+
+    @abstractmethod
+    def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]: ...
 
 
 class ScriptRule(Rule):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING, Final
+
+from rlmem.commands.output import console, print_json
 
 if TYPE_CHECKING:
     from rlmem.machine import Gpu, Machine
 
 NAME: Final = "machine"
 HELP: Final = "what this machine has: RAM, limits, swap, cores, GPUs"
+DESCRIPTION: Final = "Show what this machine has: RAM and what limits it, swap, cores, GPUs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     machine = read_machine()
     if arguments.json:
-        sys.stdout.write(json.dumps({"schema": 1, **as_dict(machine)}, indent=2) + "\n")
+        print_json({"schema": 1, **as_dict(machine)})
     else:
         _print_text(machine)
     return 0
@@ -48,7 +49,6 @@ def _gpus_in_words(gpus: tuple[Gpu, ...]) -> str:
 
 
 def _print_text(machine: Machine) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -58,10 +58,10 @@ def _print_text(machine: Machine) -> None:
     table.add_column(overflow="fold")
     for name, value, note in _rows(machine):
         table.add_row(Text(name), Text(value), Text(note))
-    console = Console(highlight=False, markup=False)
-    console.print(verdict(machine), soft_wrap=True)
-    console.print()
-    console.print(table)
+    screen = console()
+    screen.print(Text(verdict(machine)))
+    screen.print()
+    screen.print(table)
 
 
 def _rows(machine: Machine) -> list[tuple[str, str, str]]:

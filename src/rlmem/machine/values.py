@@ -41,14 +41,16 @@ class Machine:
     gpus: tuple[Gpu, ...]
 
 
-def budget_machine(base: Machine, *, ram_bytes: int | None, vram_bytes: int | None) -> Machine:
-    """Return ``base`` with its RAM and its GPUs replaced by what was given; None keeps what ``base`` has."""
+def budget_machine(
+    base: Machine, *, ram_bytes: int | None, vram_bytes: int | None, cores: int | None = None
+) -> Machine:
+    """Return ``base`` with its RAM, GPUs and cores replaced by what was given; None keeps what ``base`` has."""
     machine = base
     if ram_bytes is not None:
         machine = _with_ram(machine, ram_bytes)
     if vram_bytes is not None:
         machine = replace(machine, gpus=(_given_gpu(vram_bytes),))
-    return machine
+    return machine if cores is None else replace(machine, cores=cores)
 
 
 def _with_ram(base: Machine, ram_bytes: int) -> Machine:

@@ -165,7 +165,11 @@ def _lstm_states(run: FrameworkRun, rows: int) -> BufferArray:
 
 def _goal_arrays(rows: int) -> list[BufferArray]:
     episodes = BufferArray(
-        path="buffer/episodes", rows=rows, row_bytes=16, row_formula="2 × 8 B (ep_start, ep_length)", largest_row_bytes=8
+        path="buffer/episodes",
+        rows=rows,
+        row_bytes=16,
+        row_formula="2 × 8 B (ep_start, ep_length)",
+        largest_row_bytes=8,
     )
     infos = BufferArray(
         path="buffer/infos",

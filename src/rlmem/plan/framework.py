@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 from rlmem.plan import cuda, processes
@@ -21,7 +22,7 @@ FLOAT_BYTES: Final = 4
 def standing(run: FrameworkRun) -> tuple[Component, ...]:
     """Return the processes: there from the first phase to the last."""
     return (
-        processes.floor(run.processes, device=run.device, framework=True),
+        processes.framework_floor(run),
         *processes.environments(run),
         *processes.thread_stacks(run.processes),
     )
@@ -58,8 +59,7 @@ def networks(run: FrameworkRun, cost: PolicyCost) -> tuple[Component, ...]:
 
 def learning_state(run: FrameworkRun, cost: PolicyCost) -> tuple[Component, ...]:
     """Return gradients and optimizer state, which stay from the first update on."""
-    place, trained = device_place(run), cost.online.parameters
-    optimizer = run.policy.optimizer or run.spec.optimizer
+    place, trained, optimizer = device_place(run), cost.optimized, _optimizer(run)
     state = state_bytes(optimizer, elements=cost.optimized, tensors=cost.optimized_tensors)
     return (
         Component(
@@ -77,6 +77,12 @@ def learning_state(run: FrameworkRun, cost: PolicyCost) -> tuple[Component, ...]
             basis=EXACT,
         ),
     )
+
+
+def _optimizer(run: FrameworkRun) -> str:
+    # A2C's own switch counts only where the policy does not name an optimizer.
+    unswitched = dict(run.training.other).get("use_rms_prop", True) is not False
+    return run.policy.optimizer or (run.spec.optimizer if unswitched else "adam")
 
 
 def update_step(run: FrameworkRun, cost: PolicyCost, *, rows: int, observations: int) -> tuple[Component, ...]:
@@ -118,13 +124,34 @@ def _input_elements(observation: Space) -> int:
     return sum(flat_dim(leaf) for _, leaf in leaves(observation) if sample_spec(leaf).dtype != "float32")
 
 
-def cuda_parts(run: FrameworkRun, cost: PolicyCost, alive: tuple[Component, ...], *, rows: int) -> tuple[Component, ...]:
+def cuda_parts(
+    run: FrameworkRun, cost: PolicyCost, alive: tuple[Component, ...], *, rows: int
+) -> tuple[Component, ...]:
     """Return what the device has besides tensors, for a run on CUDA."""
     if device_place(run) == "ram":
         return ()
     tensors = sum(component.bytes for component in alive if component.where == "vram")
     return cuda.overheads(
-        tensors_bytes=tensors, graph=cost.graph, rows=rows * cost.graph_rows, convolutional=_is_convolutional(run)
+        tensors_bytes=tensors,
+        graph=cost.graph,
+        rows=rows * cost.graph_rows,
+        convolutional=_is_convolutional(run),
+    )
+
+
+def context(device: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Return the part of the device's overheads that is there from the start."""
+    return tuple(part for part in device if part.path == "cuda/context")
+
+
+def held_back(device: tuple[Component, ...], step: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Return the device's overheads between updates: the caching allocator keeps what the step has freed."""
+    freed = sum(component.bytes for component in step if component.where == "vram")
+    return tuple(
+        replace(part, bytes=part.bytes + freed, formula=f"{part.formula}; and what the last update freed, kept")
+        if part.path == "cuda/reserved_slack"
+        else part
+        for part in device
     )
 
 
@@ -137,7 +164,7 @@ def _is_convolutional(run: FrameworkRun) -> bool:
 
 def saving(run: FrameworkRun, cost: PolicyCost, arrays: tuple[BufferArray, ...]) -> tuple[Component, ...]:
     """Return what a checkpoint takes: little RAM, since files are written straight through, and disk."""
-    optimizer = run.policy.optimizer or run.spec.optimizer
+    optimizer = _optimizer(run)
     state = state_bytes(optimizer, elements=cost.optimized, tensors=cost.optimized_tensors)
     model = (cost.parameters * FLOAT_BYTES) + state
     parts = [
@@ -170,7 +197,9 @@ def saving(run: FrameworkRun, cost: PolicyCost, arrays: tuple[BufferArray, ...])
     return tuple(parts)
 
 
-def buffer_components(arrays: tuple[BufferArray, ...], *, source: str, filled: int | None = None) -> tuple[Component, ...]:
+def buffer_components(
+    arrays: tuple[BufferArray, ...], *, source: str, filled: int | None = None
+) -> tuple[Component, ...]:
     """Return the buffer's arrays as components; only ``filled`` rows of lazily made arrays are resident."""
     resident = [_resident(array, source, filled) for array in arrays]
     unfilled = sum(array.bytes for array in arrays) - sum(component.bytes for component in resident)

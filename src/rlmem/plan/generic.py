@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from rlmem.errors import InputError
 from rlmem.plan import cuda, processes
 from rlmem.plan.layers import Stack, stack
 from rlmem.plan.model import ASSUMED, EXACT, Component, Phase
@@ -17,7 +18,7 @@ from rlmem.run.model import Dim, GenericRun, NamedArray, NamedNetwork
 def phases(run: GenericRun) -> tuple[Phase, ...]:
     """Return each phase that the run names, with what lives in it."""
     standing = (
-        processes.floor(run.processes, device=run.device, framework=False),
+        processes.generic_floor(run),
         *processes.generic_workers(run),
         *processes.thread_stacks(run.processes),
         *(part for network in run.networks for part in _network(run, network)),
@@ -83,8 +84,15 @@ def _stack(run: GenericRun, network: NamedNetwork) -> Stack:
     if network.parameters is not None:
         return Stack(output=(), parameters=network.parameters, tensors=1, saved=network.activations_per_row or 0)
     shape = tuple(_value(run, dim) for dim in network.input)
-    measured = stack(network.layers, input_shape=shape)
-    return measured if network.activations_per_row is None else replace(measured, saved=network.activations_per_row, widest=0)
+    try:
+        measured = stack(network.layers, input_shape=shape)
+    except InputError as error:
+        raise InputError(f"the network {network.name!r} does not fit its input {shape}: {error}") from None
+    return (
+        measured
+        if network.activations_per_row is None
+        else replace(measured, saved=network.activations_per_row, widest=0)
+    )
 
 
 def _network(run: GenericRun, network: NamedNetwork) -> tuple[Component, ...]:
@@ -92,7 +100,12 @@ def _network(run: GenericRun, network: NamedNetwork) -> tuple[Component, ...]:
     one, copies = _stack(run, network), _product(run, network.copies)
     held = copies * (1 + network.targets)
     parts = [
-        _part(run, f"network/parameters/{network.name}", held * (one.parameters * 4 + one.buffer_bytes), f"{held} × {one.parameters:,} × 4 B")
+        _part(
+            run,
+            f"network/parameters/{network.name}",
+            held * (one.parameters * 4 + one.buffer_bytes),
+            f"{held} × {one.parameters:,} × 4 B",
+        )
     ]
     if network.optimizer is None:
         return tuple(parts)
@@ -101,7 +114,12 @@ def _network(run: GenericRun, network: NamedNetwork) -> tuple[Component, ...]:
     words = state_formula(network.optimizer, elements=one.parameters)
     return (
         *parts,
-        _part(run, f"network/gradients/{network.name}", learning * one.parameters * 4, f"{learning} × {one.parameters:,} × 4 B"),
+        _part(
+            run,
+            f"network/gradients/{network.name}",
+            learning * one.parameters * 4,
+            f"{learning} × {one.parameters:,} × 4 B",
+        ),
         _part(run, f"network/optimizer/{network.name}", state, f"{learning} × {words}"),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rlmem.machine import Machine
+from rlmem.machine import GIVEN, Machine
 from rlmem.run import Run
 
 PLACES: Final = ("ram", "vram", "virtual", "disk")
@@ -49,6 +49,19 @@ class Phase:
     @property
     def vram_bytes(self) -> int:
         return self.total("vram")
+
+    @property
+    def reserved_slack(self) -> int:
+        return sum(component.bytes for component in self.components if component.path == "cuda/reserved_slack")
+
+    def groups(self, where: str) -> dict[str, int]:
+        """Return the bytes by the first word of the path: buffer, network, process, update."""
+        totals: dict[str, int] = {}
+        for component in self.components:
+            if component.where == where:
+                name = component.path.partition("/")[0]
+                totals[name] = totals.get(name, 0) + component.bytes
+        return totals
 
     def largest(self, where: str) -> Component | None:
         """Return the component that decides the phase."""
@@ -135,8 +148,8 @@ class Plan:
         )
 
     def peak_phase(self, where: str) -> Phase:
-        """Return the phase that takes most; the earliest of equals."""
-        return max(self.phases, key=lambda phase: phase.total(where))
+        """Return the phase that takes most; of equals, the one that uses what others only keep reserved."""
+        return max(self.phases, key=lambda phase: (phase.total(where), -phase.reserved_slack))
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
@@ -160,9 +173,9 @@ class Plan:
     def vram_limit_bytes(self) -> int | None:
         """The memory of the GPU that the run names, or None where the machine has no such GPU."""
         _, _, index = self.run.device.partition(":")
-        gpus = self.machine.gpus
-        position = int(index or 0)
-        return gpus[position].vram_total_bytes if position < len(gpus) else None
+        gpus = {gpu.index: gpu for gpu in self.machine.gpus}
+        card = gpus.get(int(index or 0), next((gpu for gpu in gpus.values() if gpu.name == GIVEN), None))
+        return card.vram_total_bytes if card else None
 
     @property
     def fits(self) -> Fits:

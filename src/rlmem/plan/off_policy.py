@@ -7,8 +7,8 @@ never resident.
 from __future__ import annotations
 
 from rlmem.plan import framework
-from rlmem.plan.buffers import filled_rows, replay_arrays, replay_rows
-from rlmem.plan.model import Phase
+from rlmem.plan.buffers import BufferArray, filled_rows, replay_arrays, replay_rows
+from rlmem.plan.model import EXACT, Component, Phase
 from rlmem.plan.on_policy import evaluate, save
 from rlmem.plan.policies import policy_cost
 from rlmem.run.model import FrameworkRun
@@ -18,15 +18,28 @@ def phases(run: FrameworkRun) -> tuple[Phase, ...]:
     """Return the phases of an off-policy run, with the buffer as full as it gets."""
     cost, arrays, rows = policy_cost(run), replay_arrays(run), framework.rows_per_update(run)
     buffer = framework.buffer_components(arrays, source=f"{replay_rows(run):,} transitions", filled=filled_rows(run))
-    made = framework.buffer_components(arrays, source="", filled=0)
     base = (*framework.standing(run), *framework.networks(run, cost))
     full = (*base, *framework.learning_state(run, cost), *buffer)
     step = framework.update_step(run, cost, rows=rows, observations=2)
     device = framework.cuda_parts(run, cost, (*full, *step), rows=rows)
+    waiting = (*full, *framework.held_back(device, step))
     return (
-        Phase(name="startup", components=(*base, *(part for part in made if part.bytes))),
-        Phase(name="collect", components=(*full, *device)),
+        Phase(name="startup", components=(*base, *framework.context(device), *_reserved(arrays, run))),
+        Phase(name="collect", components=waiting),
         Phase(name="update", components=(*full, *step, *device)),
-        *evaluate(run, (*full, *device)),
-        *save(run, cost, (*full, *device), arrays),
+        *evaluate(run, waiting),
+        *save(run, cost, waiting, arrays),
     )
+
+
+def _reserved(arrays: tuple[BufferArray, ...], run: FrameworkRun) -> tuple[Component, ...]:
+    """Return the buffer before anything is in it: reserved, and resident only where it holds Python objects."""
+    eager = tuple(array for array in arrays if not array.lazy)
+    lazy = Component(
+        path="buffer/reserved",
+        where="virtual",
+        bytes=sum(array.bytes for array in arrays if array.lazy),
+        formula="reserved at once, resident as it fills",
+        basis=EXACT,
+    )
+    return (lazy, *framework.buffer_components(eager, source=f"{replay_rows(run):,} transitions"))

@@ -11,24 +11,28 @@ from rlmem.plan.buffers import BufferArray, flatten_copy_bytes, rollout_arrays
 from rlmem.plan.model import ASSUMED, EXACT, Component, Phase
 from rlmem.plan.policies import PolicyCost, policy_cost
 from rlmem.run.model import FrameworkRun
+from rlmem.units import plural
 
 
 def phases(run: FrameworkRun) -> tuple[Phase, ...]:
     """Return the phases of an on-policy run."""
     cost, arrays, rows = policy_cost(run), rollout_arrays(run), framework.rows_per_update(run)
-    buffer = framework.buffer_components(arrays, source=f"{run.training.n_steps:,} steps × {run.n_envs} envs")
+    buffer = framework.buffer_components(
+        arrays, source=f"{plural(run.training.n_steps, 'step')} × {plural(run.n_envs, 'env')}"
+    )
     base = (*framework.standing(run), *framework.networks(run, cost))
     learnt = (*base, *framework.learning_state(run, cost))
     full = (*learnt, *buffer)
     step = (*framework.update_step(run, cost, rows=rows, observations=1), *_natural_gradient(run, cost))
     device = framework.cuda_parts(run, cost, (*full, *step), rows=rows)
+    waiting = (*full, *framework.held_back(device, step))
     return (
-        Phase(name="startup", components=(*base, *_made_resident(arrays, buffer))),
-        Phase(name="collect", components=(*full, *device)),
-        *_flatten(run, arrays, (*full, *device)),
+        Phase(name="startup", components=(*base, *framework.context(device), *_made_resident(arrays, buffer))),
+        Phase(name="collect", components=waiting),
+        *_flatten(run, arrays, waiting),
         Phase(name="update", components=(*full, *step, *device)),
-        *evaluate(run, (*full, *device)),
-        *save(run, cost, (*full, *device), arrays),
+        *evaluate(run, waiting),
+        *save(run, cost, waiting, arrays),
     )
 
 

@@ -6,7 +6,9 @@ Parameter counts are exact, and tested against the real modules.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
+from rlmem.errors import InputError
 from rlmem.plan.layers import Stack, mlp, stack
 from rlmem.run.layers import Activation, Conv, Flatten, Layer, Linear, Lstm
 from rlmem.run.model import FrameworkRun, NetArch, Policy
@@ -14,6 +16,7 @@ from rlmem.run.spaces import (
     Box,
     Dict,
     Discrete,
+    Leaf,
     MultiBinary,
     MultiDiscrete,
     Space,
@@ -29,7 +32,7 @@ from rlmem.run.wrappers import stored_observation
 class PolicyCost:
     """What a policy has: ``online`` networks that learn, ``targets`` that follow, and optimizer state.
 
-    ``optimized`` counts elements with optimizer state, with multiplicity where two optimizers share some.
+    ``optimized`` counts elements with gradients and optimizer state.
     ``graph`` is what one row of a minibatch leaves in the graph, ``graph_rows`` how many rows per sample.
     """
 
@@ -84,13 +87,19 @@ def _conv(out: int, *, kernel: int, stride: int) -> tuple[Layer, Layer]:
 def _extractor(run: FrameworkRun) -> Stack:
     policy, observation = run.policy, stored_observation(run.env)
     if isinstance(policy.features, tuple):
-        features = stack((*policy.features, Flatten()), input_shape=_input_shape(observation))
-        return features
+        return _described(policy.features, _input_shape(observation))
     if isinstance(observation, Dict):
         return _combined(observation, policy)
     if policy.class_name.startswith("Cnn") and isinstance(observation, Box):
         return nature_cnn(observation, policy.features_dim or 512)
     return Stack(output=(flat_dim(observation),))
+
+
+def _described(layers: tuple[Layer, ...], shape: tuple[int, ...]) -> Stack:
+    try:
+        return stack((*layers, Flatten()), input_shape=shape)
+    except InputError as error:
+        raise InputError(f"`policy.features` does not fit observations of the shape {shape}: {error}") from None
 
 
 def _input_shape(observation: Space) -> tuple[int, ...]:
@@ -99,14 +108,19 @@ def _input_shape(observation: Space) -> tuple[int, ...]:
 
 def _combined(observation: Dict, policy: Policy) -> Stack:
     """Return SB3's CombinedExtractor: a Nature CNN for each image, everything else flattened."""
-    images = [leaf for _, leaf in leaves(observation) if isinstance(leaf, Box) and is_image(leaf)]
-    others = sum(flat_dim(leaf) for _, leaf in leaves(observation) if not is_image(leaf))
+    images = [leaf for _, leaf in leaves(observation) if _takes_cnn(leaf, policy)]
+    others = sum(flat_dim(leaf) for _, leaf in leaves(observation) if not _takes_cnn(leaf, policy))
     width = policy.features_dim or 256
     networks = [nature_cnn(image, width) for image in images]
     total = Stack(output=(others + width * len(networks),))
     for network in networks:
         total = total.beside(network)
     return total
+
+
+def _takes_cnn(leaf: Leaf, policy: Policy) -> TypeGuard[Box]:
+    """Whether a leaf is an image to the framework: without `normalize_images`, every Box of three axes is."""
+    return is_image(leaf) or (not policy.normalize_images and isinstance(leaf, Box) and len(leaf.shape) == 3)
 
 
 def _uses_nature_cnn(policy: Policy) -> bool:
@@ -140,7 +154,8 @@ def _actor_critic_heads(run: FrameworkRun, inputs: int) -> tuple[Stack, Stack]:
     actor = mlp(inputs, arch.policy, outputs=width)
     if isinstance(action, Box):
         latent = arch.policy[-1] if arch.policy else inputs
-        elements = latent * width if run.training.use_sde else width
+        full = dict(run.policy.other).get("full_std", True) is not False
+        elements = latent * (width if full else 1) if run.training.use_sde else width
         actor = actor.beside(Stack(output=(), parameters=elements, tensors=1))
     return actor, mlp(inputs, arch.value, outputs=1)
 
@@ -160,7 +175,11 @@ def _actor_critic(run: FrameworkRun) -> PolicyCost:
         # Only the critic has an optimizer's step; the policy moves along a conjugate gradient.
         learnt = critic if shared else critic.beside(extractor)
     return PolicyCost(
-        online=online, targets=_NOTHING, optimized=learnt.parameters, optimized_tensors=learnt.tensors, graph=online
+        online=online,
+        targets=_NOTHING,
+        optimized=learnt.parameters,
+        optimized_tensors=learnt.tensors,
+        graph=online,
     )
 
 
@@ -175,7 +194,11 @@ def _recurrent(run: FrameworkRun) -> PolicyCost:
         online = online.beside(mlp(extractor.output[0], (), outputs=policy.lstm_hidden_size))
     online = online.beside(actor).beside(critic)
     return PolicyCost(
-        online=online, targets=_NOTHING, optimized=online.parameters, optimized_tensors=online.tensors, graph=online
+        online=online,
+        targets=_NOTHING,
+        optimized=online.parameters,
+        optimized_tensors=online.tensors,
+        graph=online,
     )
 
 
@@ -237,7 +260,12 @@ def _mlp(inputs: int, hidden: tuple[int, ...], *, outputs: int | None, renorm: b
 def _renorm(width: int) -> Stack:
     """Return one BatchRenorm layer: scale and bias, running mean and variance, a counter; two saved copies."""
     return Stack(
-        output=(width,), parameters=2 * width, tensors=2, buffer_bytes=2 * width * 4 + 8, saved=2 * width, widest=2 * width
+        output=(width,),
+        parameters=2 * width,
+        tensors=2,
+        buffer_bytes=2 * width * 4 + 8,
+        saved=2 * width,
+        widest=2 * width,
     )
 
 
@@ -249,13 +277,11 @@ def _deterministic(run: FrameworkRun) -> PolicyCost:
     critics = quality.times(run.policy.n_critics or (1 if run.algorithm == "DDPG" else 2))
     shared = bool(run.policy.share_features_extractor)
     online = actor.beside(critics if shared else critics.beside(extractor))
-    # A shared extractor stands in both optimizers, so it has their state twice.
-    twice = extractor if shared else _NOTHING
     return PolicyCost(
         online=online,
         targets=online,
-        optimized=online.parameters + twice.parameters,
-        optimized_tensors=online.tensors + twice.tensors,
+        optimized=online.parameters,  # a shared extractor stands in both optimizers, but only the actor's moves it
+        optimized_tensors=online.tensors,
         graph=online,
     )
 

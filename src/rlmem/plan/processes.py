@@ -10,38 +10,52 @@ from typing import Final
 
 from rlmem.plan.model import ASSUMED, EXACT, Component
 from rlmem.run.model import Env, Evaluation, FrameworkRun, GenericRun, Processes
-from rlmem.units import format_bytes
+from rlmem.units import format_bytes, plural
 
 MIB: Final = 2**20
 
-FLOOR_BYTES: Final = 330 * MIB
-"""Interpreter, torch, Stable-Baselines3, gymnasium, and what the first update loads lazily."""
+FLOOR_BYTES: Final = {"Mlp": 320 * MIB, "Cnn": 355 * MIB, "MultiInput": 355 * MIB, "Linear": 320 * MIB}
+"""Interpreter, torch, Stable-Baselines3, gymnasium, and what the first update loads lazily, by kind of policy."""
+
+RECURRENT_FLOOR_BYTES: Final = 355 * MIB
 
 CUDA_FLOOR_BYTES: Final = 1100 * MIB
-"""The host side of a process with a CUDA context: driver and library code mapped and touched."""
+"""The host side of a CUDA context: driver and library code mapped and touched. Not metered yet."""
 
-GENERIC_FLOOR_BYTES: Final = 300 * MIB
-"""Interpreter, NumPy and torch."""
+GENERIC_FLOOR_BYTES: Final = 310 * MIB
+"""Interpreter, NumPy, torch and its first optimizer."""
 
-WORKER_BYTES: Final = {"fork": 30 * MIB, "forkserver": 180 * MIB, "spawn": 180 * MIB}
-"""One environment worker by start method, as its proportional share (PSS)."""
+WORKER_BYTES: Final = {"fork": 7 * MIB, "forkserver": 150 * MIB, "spawn": 151 * MIB}
+"""What one more environment worker adds to the summed PSS, by start method: all but fork import torch again."""
+
+HELPER_BYTES: Final = {"fork": 0, "forkserver": 14 * MIB, "spawn": 7 * MIB}
+"""The fork server and the resource tracker that multiprocessing starts beside the workers."""
 
 IN_PROCESS_ENV_BYTES: Final = 1 * MIB
-"""A small environment in the main process; emulators and simulators take more."""
+"""A small environment in the main process: CartPole has 4 KiB, an Atari game 1.3 MiB, emulators far more."""
 
 RESIDENT_STACK_BYTES: Final = 16 * 1024
 """What an idle thread's stack has resident, whatever it reserves."""
 
 
-def floor(processes: Processes, *, device: str, framework: bool) -> Component:
-    """Return the main process without its arrays and networks."""
+def framework_floor(run: FrameworkRun) -> Component:
+    """Return the main process of a framework run without its arrays and networks."""
+    kind = run.policy.class_name.removesuffix("Policy").removesuffix("Lstm")
+    size = RECURRENT_FLOOR_BYTES if run.algorithm == "RecurrentPPO" else FLOOR_BYTES[kind]
+    return _floor(run.processes, run.device, size, "interpreter, torch, framework")
+
+
+def generic_floor(run: GenericRun) -> Component:
+    """Return the main process of any other program that has torch."""
+    return _floor(run.processes, run.device, GENERIC_FLOOR_BYTES, "interpreter, NumPy, torch")
+
+
+def _floor(processes: Processes, device: str, size: int, what: str) -> Component:
     if processes.floor_bytes is not None:
         return _ram("process/main", processes.floor_bytes, "given in the run file as processes.floor")
-    size = FLOOR_BYTES if framework else GENERIC_FLOOR_BYTES
-    what = "interpreter, torch, framework" if framework else "interpreter, NumPy, torch"
     if device.startswith("cuda"):
-        return _ram("process/main", size + CUDA_FLOOR_BYTES, f"{what}, CUDA libraries: default, not metered here")
-    return _ram("process/main", size, f"{what}: default, not metered here")
+        return _ram("process/main", size + CUDA_FLOOR_BYTES, f"{what}, CUDA libraries: default")
+    return _ram("process/main", size, f"{what}: default")
 
 
 def environments(run: FrameworkRun) -> tuple[Component, ...]:
@@ -50,7 +64,13 @@ def environments(run: FrameworkRun) -> tuple[Component, ...]:
     if run.evaluation is not None:
         evaluation: Evaluation = run.evaluation
         parts.append(
-            _envs("process/eval_workers", "process/eval_environments", evaluation.n_envs, evaluation.workers, run)
+            _envs(
+                "process/eval_workers",
+                "process/eval_environments",
+                evaluation.n_envs,
+                evaluation.workers,
+                run,
+            )
         )
     return tuple(parts)
 
@@ -60,11 +80,19 @@ def _envs(worker_path: str, local_path: str, count: int, kind: str, run: Framewo
     if kind == "in-process":
         each = IN_PROCESS_ENV_BYTES if own is None else own
         source = "default for a small environment" if own is None else "given as processes.env"
-        return _ram(local_path, count * each, f"{count} envs × {format_bytes(each)} ({source})")
+        return _ram(local_path, count * each, f"{plural(count, 'env')} × {format_bytes(each)} ({source})")
     method = start_method(run.env)
     each, source = _worker(run.processes, method)
     each += own or 0
-    return _ram(worker_path, count * each, f"{count} workers × {format_bytes(each)} ({source})")
+    return _workers(worker_path, count, each, source, method)
+
+
+def _workers(path: str, count: int, each: int, source: str, method: str) -> Component:
+    helpers = HELPER_BYTES[method]
+    words = f"{plural(count, 'worker')} × {format_bytes(each)} ({source})" + (
+        f" + {format_bytes(helpers)} helpers" if helpers else ""
+    )
+    return _ram(path, count * each + helpers, words)
 
 
 def start_method(env: Env) -> str:
@@ -82,9 +110,9 @@ def generic_workers(run: GenericRun) -> tuple[Component, ...]:
     processes = run.processes
     if not processes.workers:
         return ()
-    each, source = _worker(processes, processes.start_method or "fork")
-    total = processes.workers * each
-    return (_ram("process/workers", total, f"{processes.workers} workers × {format_bytes(each)} ({source})"),)
+    method = processes.start_method or "fork"
+    each, source = _worker(processes, method)
+    return (_workers("process/workers", processes.workers, each, source, method),)
 
 
 def thread_stacks(processes: Processes) -> tuple[Component, ...]:

@@ -9,14 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-_COMMON: Final = frozenset({"learning_rate", "seed", "verbose", "tensorboard_log", "stats_window_size", "total_timesteps"})
+_COMMON: Final = frozenset(
+    {"learning_rate", "seed", "verbose", "tensorboard_log", "stats_window_size", "total_timesteps"}
+)
 _SDE: Final = frozenset({"use_sde", "sde_sample_freq"})
-_ROLLOUT: Final = _COMMON | {"n_steps", "gamma", "gae_lambda", "rollout_buffer_class", "rollout_buffer_kwargs"}
+_ROLLOUT: Final = _COMMON | {
+    "n_steps",
+    "gamma",
+    "gae_lambda",
+    "rollout_buffer_class",
+    "rollout_buffer_kwargs",
+}
 _LOSSES: Final = frozenset({"ent_coef", "vf_coef", "max_grad_norm"})
 _PPO: Final = (
-    _ROLLOUT
-    | _LOSSES
-    | {"batch_size", "n_epochs", "clip_range", "clip_range_vf", "normalize_advantage", "target_kl"}
+    _ROLLOUT | _LOSSES | {"batch_size", "n_epochs", "clip_range", "clip_range_vf", "normalize_advantage", "target_kl"}
 )
 _REPLAY: Final = _COMMON | {
     "buffer_size",
@@ -112,8 +118,7 @@ _ALL: Final = (
         name="ARS",
         framework="sb3-contrib",
         family="search",
-        settings=_COMMON
-        | {"n_delta", "n_top", "delta_std", "zero_policy", "alive_bonus_offset", "n_eval_episodes"},
+        settings=_COMMON | {"n_delta", "n_top", "delta_std", "zero_policy", "alive_bonus_offset", "n_eval_episodes"},
     ),
 )
 

@@ -13,33 +13,38 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
+from yaml.composer import ComposerError
 
 from rlmem.errors import RunFileError
 
 MAX_FILE_BYTES: Final = 2**20
-MAX_NODES: Final = 50_000
+MAX_NODES: Final = 20_000
 MAX_DEPTH: Final = 40
+MAX_DIGITS: Final = 100
 
 Scalar: TypeAlias = str | int | float | bool | None
 Value: TypeAlias = "Scalar | list[Node] | dict[str, Node]"
 
 _CORE_TAGS: Final = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")}
+_MISFITS: Final = (ValueError, KeyError, IndexError, OverflowError)
+"""What PyYAML lets through when a scalar is not of the kind that it or its tag looks like."""
 _EXPONENT: Final = re.compile(r"[+-]?\d[\d_]*(\.\d*)?[eE][+-]?\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of a file and the line it begins on."""
+    """One value of a file, the line it begins on, and how it is written there where it is no list or mapping."""
 
     value: Value
     line: int
+    text: str | None = None
 
 
 def read_document(path: Path) -> Node:
     """Return the file's one document."""
     text = _read_text(path)
-    loader = yaml.SafeLoader(text)
     try:
+        loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             raise RunFileError("a run file must describe a run, but the file is empty", file=str(path))
@@ -47,13 +52,11 @@ def read_document(path: Path) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         problem = " ".join(filter(None, (error.context, error.problem)))
-        raise RunFileError(
-            f"not valid YAML: {problem}", file=str(path), line=mark.line + 1 if mark else None
-        ) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise RunFileError(f"not valid YAML: {error or 'nested too deeply'}", file=str(path)) from None
-    finally:
-        loader.dispose()
+        raise RunFileError(f"not valid YAML: {problem}", file=str(path), line=mark.line + 1 if mark else None) from None
+    except RecursionError:
+        raise RunFileError("not valid YAML: nested too deeply", file=str(path)) from None
+    except (yaml.YAMLError, *_MISFITS) as error:
+        raise RunFileError(f"not valid YAML: {' '.join(str(error).split())}", file=str(path)) from None
 
 
 def as_node(value: Any) -> Node:
@@ -86,7 +89,23 @@ def _read_text(path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RunFileError(f"a run file must be UTF-8 text, but {error.reason} at byte {error.start}", file=str(path)) from None
+        raise RunFileError(
+            f"a run file must be UTF-8 text, but {error.reason} at byte {error.start}", file=str(path)
+        ) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops at the first value too many, before the rest of a large file is parsed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._composed = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._composed += 1
+        if self._composed > MAX_NODES:
+            raise ComposerError(problem=f"more than {MAX_NODES:,} values", problem_mark=self.get_mark())
+        return super().compose_node(parent, index)
 
 
 class _Expansion:
@@ -110,13 +129,14 @@ class _Expansion:
         self._open.add(id(node))
         value = self._value(node, depth=depth + 1)
         self._open.discard(id(node))
-        return Node(value, line)
+        return Node(value, line, str(node.value) if isinstance(node, yaml.ScalarNode) else None)
 
     def _value(self, node: yaml.Node, *, depth: int) -> Value:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, depth=depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.node(item, depth=depth) for item in node.value]
+        assert isinstance(node, yaml.ScalarNode)  # noqa: S101 - YAML has no fourth kind of node
         return self._scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, *, depth: int) -> dict[str, Node]:
@@ -135,14 +155,14 @@ class _Expansion:
 
     def _scalar(self, node: yaml.ScalarNode) -> Scalar:
         text = str(node.value)
-        if len(text) > 4300 and node.tag.endswith(":int"):
+        if len(text) > MAX_DIGITS and node.tag.endswith(":int"):
             raise self._error("a number must have fewer digits", node.start_mark.line + 1)
         if node.style is None and _EXPONENT.fullmatch(text):
             return _whole(float(text.replace("_", "")))  # YAML 1.1 takes 1e6 for a string; people mean a million
         try:
             value = self._loader.construct_object(node)
-        except ValueError as error:
-            raise self._error(f"not a value: {error}", node.start_mark.line + 1) from None
+        except _MISFITS:
+            raise self._error(f"{text[:60]!r} is not {_show_tag(node.tag)}", node.start_mark.line + 1) from None
         return value  # type: ignore[no-any-return]
 
     def _error(self, message: str, line: int) -> RunFileError:

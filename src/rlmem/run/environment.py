@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +30,7 @@ def read_environment(env: Env, *, timeout_s: float = TIMEOUT_S) -> Env:
 
 def _reply(question: dict[str, Any]) -> dict[str, Any]:
     """Build the environment and describe it; runs in the child."""
-    env = _build(question)
-    for wrapper in question["wrappers"]:
-        env = find(wrapper)(env)
+    env = build_environment(question["id"], question["make"], question["wrappers"])
     spec = getattr(env, "spec", None)
     return {
         "observation": write_space(describe(env.observation_space)),
@@ -40,16 +39,22 @@ def _reply(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _build(question: dict[str, Any]) -> Any:
-    if question["make"]:
-        return find(question["make"])()
+def build_environment(name: str | None, make: str | None, wrappers: Iterable[str]) -> Any:
+    """Return the live environment that a run names, by Gymnasium id or by import path, in its wrappers."""
+    env = find(make)() if make else _registered(name or "")
+    for wrapper in wrappers:
+        env = find(wrapper)(env)
+    return env
+
+
+def _registered(name: str) -> Any:
     import gymnasium
 
-    if question["id"].startswith("ALE/") or "NoFrameskip" in question["id"]:
+    if name.startswith("ALE/") or "NoFrameskip" in name:
         import ale_py
 
         gymnasium.register_envs(ale_py)
-    return gymnasium.make(question["id"])
+    return gymnasium.make(name)
 
 
 def find(path: str) -> Any:

@@ -15,7 +15,7 @@ DEFAULT_PHASES = ("startup", "collect", "update")
 
 def read_generic(root: Section, name: str) -> GenericRun:
     sizes = _sizes(root.section("sizes"))
-    phases = tuple(str(node.value) for node in root.items("phases")) or DEFAULT_PHASES
+    phases = tuple(root.as_text(node, "phases") for node in root.items("phases")) or DEFAULT_PHASES
     if len(set(phases)) != len(phases):
         raise root.error("`phases` must name each phase once", root.node("phases"))
     names = tuple(name for name, _ in sizes)
@@ -29,7 +29,7 @@ def read_generic(root: Section, name: str) -> GenericRun:
         growth=_growth(root.section("growth"), names),
         capacity=root.choice("capacity", names) if "capacity" in root else None,
         files=_files(root.section("files")),
-        notes=tuple(str(node.value) for node in root.items("notes")),
+        notes=tuple(root.as_text(node, "notes") for node in root.items("notes")),
         device=read_device(root),
         budget=read_budget(root),
         processes=read_processes(root),
@@ -37,6 +37,8 @@ def read_generic(root: Section, name: str) -> GenericRun:
     paths = [array.path for array in run.arrays]
     if len(set(paths)) != len(paths):
         raise root.error("`arrays` must give each array a path of its own", root.node("arrays"))
+    if len({network.name for network in run.networks}) != len(run.networks):
+        raise root.error("`networks` must give each network a name of its own", root.node("networks"))
     return run
 
 
@@ -48,7 +50,7 @@ def _sizes(section: Section | None) -> tuple[tuple[str, int], ...]:
 
 def _array(section: Section, names: tuple[str, ...], phases: tuple[str, ...]) -> NamedArray:
     return NamedArray(
-        path=str(section.required("path").value),
+        path=section.as_text(section.required("path"), "path"),
         shape=_dims(section, "shape", names),
         dtype=section.choice("dtype", ITEM_BYTES) or "float32",
         count=_dims(section, "count", names),
@@ -61,7 +63,7 @@ def _array(section: Section, names: tuple[str, ...], phases: tuple[str, ...]) ->
 def _network(section: Section, names: tuple[str, ...], phases: tuple[str, ...]) -> NamedNetwork:
     optimizer = section.choice("optimizer", OPTIMIZERS) or "adam"
     network = NamedNetwork(
-        name=str(section.required("name").value),
+        name=section.as_text(section.required("name"), "name"),
         input=_dims(section, "input", names),
         layers=read_layers(section, "layers"),
         parameters=section.integer("parameters"),
@@ -86,7 +88,9 @@ def _dims(section: Section, key: str, names: tuple[str, ...]) -> tuple[Dim, ...]
         if isinstance(node.value, str):
             if node.value not in names:
                 guess = nearest(node.value, names)
-                raise section.error(f"`{section.name}.{key}` names `{node.value}`, which `sizes` does not give{guess}", node)
+                raise section.error(
+                    f"`{section.name}.{key}` names `{node.value}`, which `sizes` does not give{guess}", node
+                )
             dims.append(node.value)
         else:
             dims.append(section.as_integer(node, key))

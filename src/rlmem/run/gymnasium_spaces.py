@@ -29,7 +29,9 @@ def describe(space: Any) -> Space:
         case "Tuple":
             return Tuple(items=tuple(describe(item) for item in space.spaces))
         case name:
-            raise InputError(f"a space must be Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, but got {name}")
+            raise InputError(
+                f"a space must be Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, but got {name}"
+            )
 
 
 def build(space: Space) -> Any:
@@ -41,7 +43,8 @@ def build(space: Space) -> Any:
         case Box():
             unbounded = (0, 255) if space.dtype == "uint8" else (-numpy.inf, numpy.inf)
             low, high = (
-                bound if given is None else given for given, bound in zip((space.low, space.high), unbounded, strict=True)
+                bound if given is None else given
+                for given, bound in zip((space.low, space.high), unbounded, strict=True)
             )
             return spaces.Box(low=low, high=high, shape=space.shape, dtype=numpy.dtype(space.dtype))
         case Discrete(n=n):

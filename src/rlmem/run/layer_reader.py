@@ -177,7 +177,12 @@ def write_layer(layer: Layer) -> str | dict[str, Any]:
 
 def _write_conv(conv: Conv) -> dict[str, Any]:
     name = f"conv_transpose{conv.dims}d" if conv.transposed else f"conv{conv.dims}d"
-    value = {"out": conv.out, "kernel": list(conv.kernel), "stride": list(conv.stride), "padding": list(conv.padding)}
+    value = {
+        "out": conv.out,
+        "kernel": list(conv.kernel),
+        "stride": list(conv.stride),
+        "padding": list(conv.padding),
+    }
     if conv.transposed:
         value["output_padding"] = list(conv.output_padding)
     return {name: value | {"bias": conv.bias}}

@@ -89,4 +89,15 @@ class Opaque:
 
 Layer: TypeAlias = Conv | Linear | Lstm | Pool | AdaptivePool | Norm | Activation | Flatten | Parameter | Opaque
 
-ACTIVATIONS = ("relu", "tanh", "sigmoid", "elu", "gelu", "silu", "leaky_relu", "softmax", "dropout", "identity")
+ACTIVATIONS = (
+    "relu",
+    "tanh",
+    "sigmoid",
+    "elu",
+    "gelu",
+    "silu",
+    "leaky_relu",
+    "softmax",
+    "dropout",
+    "identity",
+)

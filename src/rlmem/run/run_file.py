@@ -11,7 +11,7 @@ from rlmem.run.document import Node, as_node, read_document
 from rlmem.run.generic_file import read_generic
 from rlmem.run.layer_reader import read_layers
 from rlmem.run.model import Checkpoint, Env, Evaluation, FrameworkRun, NetArch, Policy, Run, Setting, Training
-from rlmem.run.section import Section, nearest
+from rlmem.run.section import Section
 from rlmem.run.shared_sections import read_budget, read_device, read_processes
 from rlmem.run.space_reader import read_space
 from rlmem.run.validation import complaint
@@ -20,7 +20,8 @@ FRAMEWORKS: Final = ("sb3", "sb3-contrib", "generic")
 WORKERS: Final = ("in-process", "subprocess")
 START_METHODS: Final = ("fork", "forkserver", "spawn")
 OPTIMIZERS: Final = ("adam", "adamw", "rmsprop", "sgd", "sgd+momentum")
-POLICIES: Final = tuple(f"{head}{lstm}Policy" for lstm in ("", "Lstm") for head in ("Mlp", "Cnn", "MultiInput")) + (
+POLICIES: Final = (
+    *(f"{head}{lstm}Policy" for lstm in ("", "Lstm") for head in ("Mlp", "Cnn", "MultiInput")),
     "LinearPolicy",
 )
 
@@ -67,9 +68,14 @@ def _framework_run(root: Section, framework: str, name: str) -> FrameworkRun:
 
 
 def _version(root: Section) -> str | None:
+    node = root.node("framework_version")
+    if node is not None and isinstance(node.value, float):
+        raise root.error('`framework_version` must be quoted, or YAML makes 2.1 of 2.10: write "2.10"', node)
     version = root.text("framework_version")
     if version is not None and not all(part.isdigit() for part in version.split(".")[:2]):
-        raise root.error(f"`framework_version` must look like 2.3.2, but got {version!r}", root.node("framework_version"))
+        raise root.error(
+            f"`framework_version` must look like 2.3.2, but got {version!r}", root.node("framework_version")
+        )
     return version
 
 
@@ -117,8 +123,8 @@ def _training(section: Section | None, spec: Algorithm) -> Training:
     if section is None:
         return _training_defaults(spec)
     replay = section.section("replay_buffer_kwargs")
-    given = frozenset(key for key in section.keys if section.node(key) is not None)
     frequency, unit = _train_freq(section, spec)
+    steps = section.integer("gradient_steps", low=-1)
     training = Training(
         total_timesteps=section.integer("total_timesteps"),
         n_steps=section.integer("n_steps") or spec.n_steps,
@@ -128,14 +134,14 @@ def _training(section: Section | None, spec: Algorithm) -> Training:
         learning_starts=section.integer("learning_starts", low=0),
         train_freq=frequency,
         train_freq_unit=unit,
-        gradient_steps=section.integer("gradient_steps", low=-1) or 1,
+        gradient_steps=1 if steps is None else steps,
         optimize_memory_usage=bool(section.boolean("optimize_memory_usage")),
         handle_timeout_termination=_handles_timeouts(replay),
         replay_buffer_class=section.choice("replay_buffer_class", REPLAY_CLASSES),
         use_sde=bool(section.boolean("use_sde")),
         n_delta=section.integer("n_delta") or 8,
         other=_known_settings(section),
-        given=given & KNOWN_SETTINGS,
+        given=section.given & KNOWN_SETTINGS,
     )
     section.finish()
     return training
@@ -178,14 +184,23 @@ def _known_settings(section: Section) -> tuple[tuple[str, Setting], ...]:
 
 def _setting(section: Section, key: str, node: Node, *, known: frozenset[str]) -> tuple[str, Setting]:
     if key not in known:
-        raise section.error(f"unknown key `{key}` in `{section.name}`{nearest(key, known)}", node)
-    if isinstance(node.value, dict | list):
+        raise section.unknown(key, node, known)
+    if isinstance(node.value, dict | list) or node.value != node.value:
         raise section.wrong(key, "one value", node)
     return key, node.value
 
 
 _POLICY_EXTRAS: Final = frozenset(
-    {"activation_fn", "ortho_init", "log_std_init", "full_std", "squash_output", "use_expln", "clip_mean", "batch_norm"}
+    {
+        "activation_fn",
+        "ortho_init",
+        "log_std_init",
+        "full_std",
+        "squash_output",
+        "use_expln",
+        "clip_mean",
+        "batch_norm",
+    }
 )
 
 

@@ -79,8 +79,8 @@ def _training(training: Training) -> dict[str, Any]:
     mapping = {key: getattr(training, key) for key in sorted(training.given) if hasattr(training, key)}
     if "train_freq" in mapping:
         mapping["train_freq"] = [training.train_freq, training.train_freq_unit]
-    if not training.handle_timeout_termination:
-        mapping["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
+    if "replay_buffer_kwargs" in training.given or not training.handle_timeout_termination:
+        mapping["replay_buffer_kwargs"] = {"handle_timeout_termination": training.handle_timeout_termination}
     return mapping | dict(training.other)
 
 
@@ -90,7 +90,9 @@ def _policy(policy: Policy) -> dict[str, Any]:
     if policy.net_arch is not None:
         mapping["net_arch"] = _net_arch(policy.net_arch)
     if policy.features is not None:
-        written = policy.features if isinstance(policy.features, str) else [write_layer(item) for item in policy.features]
+        written = (
+            policy.features if isinstance(policy.features, str) else [write_layer(item) for item in policy.features]
+        )
         mapping["features"] = written
     return mapping | dict(policy.other)
 
@@ -107,7 +109,12 @@ def _budget(budget: Budget) -> dict[str, Any]:
 
 
 def _processes(processes: Processes) -> dict[str, Any]:
-    names = {"floor_bytes": "floor", "worker_bytes": "worker", "env_bytes": "env", "thread_stack_bytes": "thread_stack"}
+    names = {
+        "floor_bytes": "floor",
+        "worker_bytes": "worker",
+        "env_bytes": "env",
+        "thread_stack_bytes": "thread_stack",
+    }
     mapping = _changed(processes, Processes())
     return {names.get(key, key): value for key, value in mapping.items()}
 
@@ -125,7 +132,7 @@ def _network(network: NamedNetwork) -> dict[str, Any]:
     mapping["optimizer"] = network.optimizer or "none"
     if network.layers:
         mapping["layers"] = [write_layer(layer) for layer in network.layers]
-    return {key: _plain(value) for key, value in mapping.items() if value not in (None, (), 0)}
+    return {key: _plain(value) for key, value in mapping.items() if value not in (None, ())}
 
 
 def _files(files: FileGrowth) -> dict[str, Any]:

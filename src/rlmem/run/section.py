@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from rlmem.errors import InputError, RunFileError
-from rlmem.run.document import Node, Scalar, Value
+from rlmem.run.document import MAX_DIGITS, Node, Scalar, Value
 from rlmem.units import parse_bytes
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ class Section:
         self.line = node.line
         self._asked: list[str] = []
         if not isinstance(node.value, dict):
-            raise RunFileError(f"{self._title()} must be a mapping, but got {kind(node.value)}", file=file, line=node.line)
+            raise self.error(f"{self._title()} must be a mapping, but got {kind(node.value)}", node)
         self._nodes = node.value
 
     def __contains__(self, key: str) -> bool:
@@ -34,6 +35,11 @@ class Section:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self._nodes)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The keys that have a value; looking does not count as asking."""
+        return frozenset(key for key, node in self._nodes.items() if node.value is not None)
 
     def node(self, key: str) -> Node | None:
         """Return the node under ``key``; a null counts as absent."""
@@ -55,9 +61,13 @@ class Section:
         node = self.node(key)
         if node is None:
             return None
-        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+        value = node.value
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
             raise self.wrong(key, "a number", node)
-        return float(node.value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise self.wrong(key, "a number", node) from None
 
     def boolean(self, key: str) -> bool | None:
         node = self.node(key)
@@ -69,11 +79,7 @@ class Section:
 
     def text(self, key: str) -> str | None:
         node = self.node(key)
-        if node is None:
-            return None
-        if isinstance(node.value, dict | list | bool):
-            raise self.wrong(key, "text", node)
-        return str(node.value)
+        return None if node is None else self.as_text(node, key)
 
     def choice(self, key: str, options: Iterable[str]) -> str | None:
         node = self.node(key)
@@ -131,6 +137,13 @@ class Section:
             raise self.error(f"{low} ≤ {self._title(key)} ≤ {high:.0e} must hold, but got {_short(value)}", node)
         return value
 
+    def as_text(self, node: Node, key: str) -> str:
+        value = node.value
+        long = node.text is None and isinstance(value, int) and abs(value) >= 10**MAX_DIGITS
+        if value is None or long or isinstance(value, dict | list | bool):
+            raise self.wrong(key, "text", node)
+        return str(value) if node.text is None else node.text  # as it is written: version 2.10 is not 2.1
+
     def as_choice(self, node: Node, key: str, options: Iterable[str]) -> str:
         allowed = tuple(options)
         if node.value not in allowed:
@@ -142,8 +155,7 @@ class Section:
     def finish(self) -> None:
         """Complain about the first key that nobody asked for."""
         for key, node in self._unasked():
-            guess = nearest(key, self._asked)
-            raise self.error(f"unknown key `{key}` in {self._title()}{guess}", node)
+            raise self.unknown(key, node)
 
     def rest(self) -> Iterator[tuple[str, Node]]:
         """Give the keys nobody has asked for, and take them as asked for."""
@@ -154,11 +166,16 @@ class Section:
     def _unasked(self) -> Iterator[tuple[str, Node]]:
         return ((key, node) for key, node in self._nodes.items() if key not in self._asked)
 
+    def unknown(self, key: str, node: Node, known: Iterable[str] = ()) -> RunFileError:
+        """Return the complaint about a key, with the nearest one that was asked for or is known."""
+        guess = nearest(key, (word for word in (*self._asked, *known) if word != key))
+        return self.error(f"unknown key `{key}` in {self._title()}{guess}", node)
+
     def wrong(self, key: str, expected: str, node: Node) -> RunFileError:
         return self.error(f"{self._title(key)} must be {expected}, but got {kind(node.value)}", node)
 
     def error(self, message: str, node: Node | None = None) -> RunFileError:
-        return RunFileError(message, file=self.file, line=node.line if node else self.line)
+        return RunFileError(message, file=self.file, line=(node.line if node else self.line) or None)
 
     def _title(self, key: str = "") -> str:
         path = ".".join(filter(None, (self.name, key)))
@@ -192,5 +209,5 @@ def _quote(value: Value | Scalar) -> str:
 
 def _short(number: float) -> str:
     if isinstance(number, int) and abs(number) >= 10**16:
-        return f"{'-' if number < 0 else ''}10^{len(str(abs(number))) - 1} or more"
+        return f"{'-' if number < 0 else ''}10^{int(math.log10(abs(number)))} or more"
     return str(number)

@@ -23,7 +23,9 @@ def read_budget(root: Section) -> Budget:
     if section is None:
         return Budget()
     budget = Budget(
-        ram_bytes=section.size("ram"), vram_bytes=section.size("vram"), cores=section.integer("cores", high=10**5)
+        ram_bytes=section.size("ram"),
+        vram_bytes=section.size("vram"),
+        cores=section.integer("cores", high=10**5),
     )
     section.finish()
     return budget

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from rlmem.run.arrays import ITEM_BYTES
@@ -26,7 +27,9 @@ def read_space(parent: Section, key: str) -> Space | None:
 def _read(section: Section) -> Space:
     kinds = [name for name in _KINDS if name in section]
     if len(kinds) != 1:
-        raise section.error(f"`{section.name}` must have exactly one of {', '.join(_KINDS)}, but has {', '.join(kinds) or 'none'}")
+        raise section.error(
+            f"`{section.name}` must have exactly one of {', '.join(_KINDS)}, but has {', '.join(kinds) or 'none'}"
+        )
     space = _READERS[kinds[0]](section)
     section.finish()
     return space
@@ -35,10 +38,16 @@ def _read(section: Section) -> Space:
 def _read_box(section: Section) -> Box:
     shape = read_shape(section, "shape")
     dtype = section.choice("dtype", ITEM_BYTES) or "float32"
-    low, high = section.number("low"), section.number("high")
+    low, high = _bound(section, "low"), _bound(section, "high")
     if low is not None and high is not None and low > high:
         raise section.error(f"low ≤ high must hold, but got low={low}, high={high}")
     return Box(shape=shape, dtype=dtype, low=low, high=high)
+
+
+def _bound(section: Section, key: str) -> float | None:
+    """Return a bound; an infinite one is none."""
+    bound = section.number(key)
+    return None if bound is None or math.isinf(bound) else bound
 
 
 def _read_discrete(section: Section) -> Discrete:
@@ -71,13 +80,14 @@ def _read_tuple(section: Section) -> Tuple:
     return Tuple(items=tuple(_read(section.inner(node, f"tuple[{index}]")) for index, node in enumerate(nodes)))
 
 
-_READERS: Final = dict(
-    zip(
-        _KINDS,
-        (_read_box, _read_discrete, _read_multi_discrete, _read_multi_binary, _read_dict, _read_tuple),
-        strict=True,
-    )
-)
+_READERS: Final[dict[str, Callable[[Section], Space]]] = {
+    "shape": _read_box,
+    "discrete": _read_discrete,
+    "multi_discrete": _read_multi_discrete,
+    "multi_binary": _read_multi_binary,
+    "dict": _read_dict,
+    "tuple": _read_tuple,
+}
 
 
 def read_shape(section: Section, key: str) -> tuple[int, ...]:

@@ -56,9 +56,7 @@ def leaves(space: Space) -> tuple[tuple[str, Leaf], ...]:
         branches = tuple((str(index), item) for index, item in enumerate(space.items))
     else:
         return (("", space),)
-    return tuple(
-        (f"{name}/{key}" if key else name, leaf) for name, branch in branches for key, leaf in leaves(branch)
-    )
+    return tuple((f"{name}/{key}" if key else name, leaf) for name, branch in branches for key, leaf in leaves(branch))
 
 
 def sample_spec(leaf: Leaf) -> ArraySpec:

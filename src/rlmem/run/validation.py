@@ -10,6 +10,7 @@ from rlmem.run.spaces import Box, Dict, Discrete, MultiBinary, Space, Tuple, is_
 
 _BOX_ONLY: Final = ("SAC", "TD3", "DDPG", "TQC", "CrossQ")
 _DISCRETE_ONLY: Final = ("DQN", "QRDQN")
+_MLP_ONLY: Final = ("CrossQ", "ARS")
 _GOAL_KEYS: Final = ("achieved_goal", "desired_goal", "observation")
 
 
@@ -57,11 +58,13 @@ def _policy(run: FrameworkRun) -> str | None:
         return f"{run.algorithm} does not take {name}" + ("" if recurrent else "; it takes MlpLstmPolicy and the like")
     if name == "LinearPolicy" and run.algorithm != "ARS":
         return "LinearPolicy is ARS's alone"
+    if run.algorithm in _MLP_ONLY and name not in ("MlpPolicy", "LinearPolicy"):
+        return f"{run.algorithm} does not take {name}; it has no such policy"
     if observation is None:
         return None
     if isinstance(observation, Dict) != name.startswith("MultiInput"):
         return f"{name} does not take {_name(observation)} observations; MultiInput policies and Dict go together"
-    if name.startswith("Cnn") and run.policy.features is None and not is_image(observation):
+    if name.startswith("Cnn") and run.policy.features is None and not _takes_cnn(run, observation):
         return (
             f"{name} takes uint8 images of three axes; describe another network for "
             f"{_name(observation)} observations under `policy.features`"
@@ -69,6 +72,12 @@ def _policy(run: FrameworkRun) -> str | None:
     if run.policy.shared_lstm and run.policy.enable_critic_lstm:
         return "`shared_lstm` needs `enable_critic_lstm: false`: the critic has one LSTM, a shared one, or none"
     return None
+
+
+def _takes_cnn(run: FrameworkRun, observation: Space) -> bool:
+    """Whether the Nature CNN takes the observation: with `normalize_images: false`, any Box of three axes."""
+    three_axes = isinstance(observation, Box) and len(observation.shape) == 3
+    return is_image(observation) or (three_axes and not run.policy.normalize_images)
 
 
 def _buffer(run: FrameworkRun) -> str | None:

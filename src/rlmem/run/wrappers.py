@@ -32,8 +32,10 @@ def _per_leaf(space: Space, env: Env) -> Space:
 def _wrap(box: Box, env: Env) -> Leaf:
     stacked = _stack(box, env.frame_stack)
     normalised = _normalise(stacked) if env.normalize else stacked
-    # Stable-Baselines3 transposes channels-last images by itself unless told not to.
-    return normalised if env.transpose_images is False else _transpose(normalised, image=is_image(stacked))
+    # Stable-Baselines3 transposes channels-last images by itself unless told not to. What VecNormalize has made
+    # float32 is no image to it any more: there only a VecTransposeImage of the user's own, further in, does.
+    image = {None: is_image(normalised), True: is_image(stacked), False: False}[env.transpose_images]
+    return _transpose(normalised, image=image)
 
 
 def _stack(box: Box, frames: int) -> Box:

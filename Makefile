@@ -1,0 +1,50 @@
+# rlmem: `make` lists what there is.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check format bench-defaults clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## a .venv with everything, pinned by constraints.txt; fast when already done
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "rlmem needs $(PYTHON); say PYTHON=… for another" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	# torch first and by its exact version: any other way may pull gigabytes of CUDA.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup ## plan, check and compare the bundled mine: 209 GiB that nobody computed
+	-$(BIN)/rlmem machine
+	-$(BIN)/rlmem plan examples/open_pit/full.yaml
+	-$(BIN)/rlmem check examples/open_pit/full.yaml examples/open_pit/as_documented.py
+	-$(BIN)/rlmem compare examples/open_pit/*.yaml
+
+test: setup ## the tests, in a few minutes
+	$(BIN)/python -m pytest -q
+
+test-slow: setup ## the long tests
+	$(BIN)/python -m pytest -q -m slow
+
+check: setup ## format, lint, types, import contract
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-defaults: setup ## meter the process figures that plans assume
+	$(BIN)/python benchmarks/defaults/measure_defaults.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,56 @@
+"""``rlmem check``: what is wrong with a run's settings, or with its script."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rlmem.commands.inputs import add_budget, plan_of
+from rlmem.commands.output import console, print_json
+
+if TYPE_CHECKING:
+    from rlmem.check import Finding
+
+NAME: Final = "check"
+HELP: Final = "what is wrong with a run's settings or its script, and what to do"
+DESCRIPTION: Final = (
+    "Check a run's settings and, where one is given, its training script (read, never run). Each finding has a "
+    "page in docs/rules. Exit code 1 when one of them is an error."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="RUN [SCRIPT.py]", nargs="+", help="a run file, a training script, or both")
+    add_budget(parser)
+    parser.add_argument("--select", type=_codes, default=(), metavar="CODES", help="only these, e.g. RLM01,RLM033")
+    parser.add_argument("--ignore", type=_codes, default=(), metavar="CODES", help="all but these")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(code.strip() for code in text.split(",") if code.strip())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from rlmem.check import select
+
+    found = tuple(finding for path in arguments.files for finding in _findings(path, arguments))
+    findings = select(found, select=arguments.select, ignore=arguments.ignore)
+    if arguments.json:
+        from rlmem.report.json import findings_to_dict
+
+        print_json(findings_to_dict(findings))
+    else:
+        from rlmem.report.findings import findings_report
+
+        console().print(findings_report(findings))
+    return 1 if any(finding.severity == "error" for finding in findings) else 0
+
+
+def _findings(path: str, arguments: argparse.Namespace) -> tuple[Finding, ...]:
+    from rlmem.check import check_plan, check_script, read_script
+
+    if Path(path).suffix == ".py":
+        return check_script(read_script(path))
+    return check_plan(plan_of(path, arguments))

@@ -1,0 +1,1 @@
+"""Real trainings under the meter, held against their plans."""
