@@ -28,18 +28,25 @@ def parse_bytes(text: str | int) -> int:
     """Return the bytes that ``text`` names: ``"16GB"`` is 16·10^9, ``"16 GiB"`` is 16·2^30, ``4096`` is itself."""
     size = text if isinstance(text, int) else _parse_text(text)
     if not 0 <= size <= MAX_BYTES:
-        raise InputError(f"a size must lie between 0 and 8 EiB, but got {text}")
+        raise InputError(f"a size must lie between 0 and 8 EiB, but got {_shown(text)}")
     return size
+
+
+def _shown(text: str | int) -> str:
+    if isinstance(text, int) and abs(text) >= 10**30:
+        return "10^30 or more" if text > 0 else "-10^30 or less"
+    return f"{text:.40}" if isinstance(text, str) else str(text)
 
 
 def _parse_text(text: str) -> int:
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match["unit"].lower()) if match else None
     if match is None or factor is None:
-        raise InputError(f"a size must look like 16GB, 500 MiB or 1048576, but got {text!r}")
+        raise InputError(f"a size must look like 16GB, 500 MiB or 1048576, but got {text[:40]!r}")
     whole, _, fraction = match["number"].replace("_", "").replace(",", "").partition(".")
     if len(whole) > 30:
         raise InputError(f"a size must lie between 0 and 8 EiB, but got {text[:40]!r}")
+    fraction = fraction[:30]
     return int(whole) * factor + (int(fraction) * factor // 10 ** len(fraction) if fraction else 0)
 
 
@@ -53,7 +60,7 @@ def format_bytes(size: int) -> str:
     while scaled >= 1023.95 and power < len(_BINARY) - 1:
         scaled /= 1024
         power += 1
-    digits = 2 if scaled < 10 else 1
+    digits = 2 if scaled < 9.995 else 1
     return f"{scaled:.{digits}f} {_BINARY[power]}"
 
 

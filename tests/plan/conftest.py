@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -149,6 +150,15 @@ def _small(algorithm: str) -> dict[str, Any]:
     if algorithm == "TRPO":
         return {"n_steps": 4, "batch_size": 4}
     return {"buffer_size": 20, "batch_size": 4, "learning_starts": 4}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny networks are faster on one thread, above all where other work has the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session", name="make_model")

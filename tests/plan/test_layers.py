@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,10 +37,26 @@ class Sequence(nn.Module):
 
 
 EXACT: dict[str, tuple[tuple[int, ...], list[Any], Callable[[], nn.Module]]] = {
-    "conv1d": ((6, 30), [{"conv1d": {"out": 16, "kernel": 5, "stride": 2, "padding": 2}}], lambda: nn.Conv1d(6, 16, 5, 2, 2)),
-    "conv2d": ((3, 20, 17), [{"conv2d": {"out": 8, "kernel": [3, 5], "stride": [2, 1]}}], lambda: nn.Conv2d(3, 8, (3, 5), (2, 1))),
-    "conv2d without bias": ((3, 9, 9), [{"conv2d": {"out": 4, "kernel": 3, "bias": False}}], lambda: nn.Conv2d(3, 4, 3, bias=False)),
-    "conv3d": ((2, 9, 8, 7), [{"conv3d": {"out": 4, "kernel": 3, "padding": 1}}], lambda: nn.Conv3d(2, 4, 3, padding=1)),
+    "conv1d": (
+        (6, 30),
+        [{"conv1d": {"out": 16, "kernel": 5, "stride": 2, "padding": 2}}],
+        lambda: nn.Conv1d(6, 16, 5, 2, 2),
+    ),
+    "conv2d": (
+        (3, 20, 17),
+        [{"conv2d": {"out": 8, "kernel": [3, 5], "stride": [2, 1]}}],
+        lambda: nn.Conv2d(3, 8, (3, 5), (2, 1)),
+    ),
+    "conv2d without bias": (
+        (3, 9, 9),
+        [{"conv2d": {"out": 4, "kernel": 3, "bias": False}}],
+        lambda: nn.Conv2d(3, 4, 3, bias=False),
+    ),
+    "conv3d": (
+        (2, 9, 8, 7),
+        [{"conv3d": {"out": 4, "kernel": 3, "padding": 1}}],
+        lambda: nn.Conv3d(2, 4, 3, padding=1),
+    ),
     "transposed 1d": (
         (8, 7),
         [{"conv_transpose1d": {"out": 5, "kernel": 4, "stride": 2, "padding": 1}}],
@@ -50,7 +67,11 @@ EXACT: dict[str, tuple[tuple[int, ...], list[Any], Callable[[], nn.Module]]] = {
         [{"conv_transpose2d": {"out": 3, "kernel": 3, "stride": 2, "padding": 1, "output_padding": 1}}],
         lambda: nn.ConvTranspose2d(8, 3, 3, 2, 1, 1),
     ),
-    "transposed 3d": ((4, 3, 3, 3), [{"conv_transpose3d": {"out": 2, "kernel": 2, "stride": 2}}], lambda: nn.ConvTranspose3d(4, 2, 2, 2)),
+    "transposed 3d": (
+        (4, 3, 3, 3),
+        [{"conv_transpose3d": {"out": 2, "kernel": 2, "stride": 2}}],
+        lambda: nn.ConvTranspose3d(4, 2, 2, 2),
+    ),
     "max pool 1d": ((4, 11), [{"maxpool1d": 3}], lambda: nn.MaxPool1d(3)),
     "max pool 2d": ((4, 11, 9), [{"maxpool2d": {"kernel": 3, "stride": 2}}], lambda: nn.MaxPool2d(3, 2)),
     "max pool 3d": ((4, 6, 6, 6), [{"maxpool3d": 2}], lambda: nn.MaxPool3d(2)),
@@ -126,11 +147,25 @@ def _volume_cnn() -> tuple[list[Any], nn.Module]:
 
 def _normed() -> tuple[list[Any], nn.Module]:
     written = [
-        *({"conv2d": {"out": 8, "kernel": 3}}, "batchnorm", "relu", {"avgpool2d": 2}, {"conv2d": {"out": 8, "kernel": 3}}),
+        *(
+            {"conv2d": {"out": 8, "kernel": 3}},
+            "batchnorm",
+            "relu",
+            {"avgpool2d": 2},
+            {"conv2d": {"out": 8, "kernel": 3}},
+        ),
         *("gelu", "flatten", {"linear": 64}, "layernorm", "silu", {"linear": 4}),
     ]
     module = nn.Sequential(
-        *(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 8, 3), nn.GELU(), nn.Flatten()),
+        *(
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(8, 8, 3),
+            nn.GELU(),
+            nn.Flatten(),
+        ),
         *(nn.Linear(392, 64), nn.LayerNorm(64), nn.SiLU(), nn.Linear(64, 4)),
     )
     return written, module
@@ -195,7 +230,7 @@ def test_saved_activations(shape: tuple[int, ...], make: Callable[[], tuple[list
 @pytest.mark.parametrize("hidden", [(64, 64), (400, 300), (7,)])
 def test_saved_activations_of_a_perceptron(hidden: tuple[int, ...]) -> None:
     widths = (11, *hidden)
-    body = [part for pair in zip(widths, widths[1:], strict=False) for part in (nn.Linear(*pair), nn.Tanh())]
+    body = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.Tanh())]
     module = nn.Sequential(*body, nn.Linear(widths[-1], 3))
     planned = mlp(11, hidden, outputs=3)
     assert planned.parameters == sum(parameter.numel() for parameter in module.parameters())

@@ -248,7 +248,7 @@ def _check_learning_state(run: Any, model: Any, machine: Any) -> None:
 
 
 def _optimizers(policy: Any) -> list[Any]:
-    """Return the optimizers of the policy or of its actor and critic; the entropy coefficient's is not the networks'."""
+    """Return the optimizers of the policy or of its actor and critic, without the entropy coefficient's."""
     holders = [policy, getattr(policy, "actor", None), getattr(policy, "critic", None)]
     found = [getattr(holder, "optimizer", None) for holder in holders]
     return list({id(optimizer): optimizer for optimizer in found if optimizer is not None}.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -254,7 +255,28 @@ def test_any_bytes(run_file: Callable[[bytes | str], Path], content: bytes) -> N
     _only_our_errors(run_file(content))
 
 
-_PIECES = ("[", "]", "{", "}", ":", "-", "&a ", "*a", "!!", "null", "~", "-1", "1e30", ".nan", ".inf", "true", "''", "0", "\n", "  ")
+_PIECES = (
+    "[",
+    "]",
+    "{",
+    "}",
+    ":",
+    "-",
+    "&a ",
+    "*a",
+    "!!",
+    "null",
+    "~",
+    "-1",
+    "1e30",
+    ".nan",
+    ".inf",
+    "true",
+    "''",
+    "0",
+    "\n",
+    "  ",
+)
 
 
 @settings(max_examples=500, deadline=SOON_S * 1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -265,7 +287,9 @@ _PIECES = ("[", "]", "{", "}", ":", "-", "&a ", "*a", "!!", "null", "~", "-1", "
         max_size=4,
     )
 )
-def test_any_mutation_of_a_valid_file(run_file: Callable[[bytes | str], Path], edits: list[tuple[int, int, str]]) -> None:
+def test_any_mutation_of_a_valid_file(
+    run_file: Callable[[bytes | str], Path], edits: list[tuple[int, int, str]]
+) -> None:
     text = VALID
     for start, length, piece in edits:
         text = text[:start] + piece + text[start + length :]
@@ -273,9 +297,5 @@ def test_any_mutation_of_a_valid_file(run_file: Callable[[bytes | str], Path], e
 
 
 def _only_our_errors(path: Path) -> None:
-    try:
-        run = read_run(path)
-    except RlmemError as error:
-        assert str(error)
-    else:
-        assert run.name
+    with suppress(RlmemError):
+        assert read_run(path).name

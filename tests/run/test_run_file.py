@@ -155,11 +155,18 @@ REFUSED = [
     (PPO, "policy/class", "MlpLstmPolicy", "PPO does not take MlpLstmPolicy"),
     (PPO, "training/n_steps", 1, "n_steps × n_envs > 1 must hold"),
     (DQN, "training/replay_buffer_class", "HerReplayBuffer", "needs a Dict observation"),
-    (PPO | {"algorithm": "ARS", "framework": "sb3-contrib"}, "policy/class", "CnnPolicy", "ARS does not take CnnPolicy"),
+    (
+        PPO | {"algorithm": "ARS", "framework": "sb3-contrib"},
+        "policy/class",
+        "CnnPolicy",
+        "ARS does not take CnnPolicy",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("mapping", "path", "value", "message"), REFUSED, ids=[f"{case[1]}: {case[3]}" for case in REFUSED])
+@pytest.mark.parametrize(
+    ("mapping", "path", "value", "message"), REFUSED, ids=[f"{case[1]}: {case[3]}" for case in REFUSED]
+)
 def test_refused(mapping: dict[str, Any], path: str, value: Any, message: str) -> None:
     with pytest.raises(RunFileError, match=re.escape(message)) as caught:
         run_from_mapping(changed(mapping, path, value))
@@ -169,7 +176,10 @@ def test_refused(mapping: dict[str, Any], path: str, value: Any, message: str) -
 TYPED = [
     ("framework: sb3\nalgorithm: PPO\nenv:\n  observation: {shape: [4]}\n  action: {discrete: 2}\n  n_env: 3\n", 6),
     ("framework: sb3\nalgorithm: PPO\nenv:\n  observation: {shape: [4]}\n  action: {discrete: 2}\n  n_envs: many\n", 6),
-    ("framework: sb3\nalgorithm: PPO\nenv:\n  observation:\n    shape: [4]\n    dtype: floot\n  action: {discrete: 2}\n", 6),
+    (
+        "framework: sb3\nalgorithm: PPO\nenv:\n  action: {discrete: 2}\n  observation:\n    dtype: floot\n",
+        6,
+    ),
     ("framework: generic\nsizes: {n: 3}\narrays:\n  - path: a\n    shape: [n]\n  - path: b\n    shape: [m]\n", 7),
     ("framework: sb3\n\nalgorithm: PPO\nenv: {id: CartPole-v1}\ntraining:\n  n_steps: 3\n  nstep: 3\n", 7),
     ("framework: sb3\nname: a\nname: b\n", 3),
@@ -202,7 +212,9 @@ def test_a_mapping_from_a_program_has_no_line() -> None:
 @pytest.mark.parametrize("text", ["1e6", "1_000_000", "1000000", "1.0e+6", "1E6", "1000000.0"])
 def test_a_million_in_every_spelling(tmp_path: Path, text: str) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text(f"framework: sb3\nalgorithm: PPO\nenv: {{id: CartPole-v1}}\ntraining: {{total_timesteps: {text}}}\n")
+    path.write_text(
+        f"framework: sb3\nalgorithm: PPO\nenv: {{id: CartPole-v1}}\ntraining: {{total_timesteps: {text}}}\n"
+    )
     run = read_run(path)
     assert run.training.total_timesteps == 1_000_000
     assert type(run.training.total_timesteps) is int
@@ -211,9 +223,8 @@ def test_a_million_in_every_spelling(tmp_path: Path, text: str) -> None:
 def test_keys_that_yaml_takes_for_something_else(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     space = "{dict: {on: {shape: [3]}, 1: {shape: [2]}, ~: {discrete: 2}}}"
-    path.write_text(
-        f"framework: sb3\nalgorithm: PPO\nenv:\n  observation: {space}\n  action: {{discrete: 2}}\npolicy: {{class: MultiInputPolicy}}\n"
-    )
+    env = f"env:\n  observation: {space}\n  action: {{discrete: 2}}\n"
+    path.write_text(f"framework: sb3\nalgorithm: PPO\n{env}policy: {{class: MultiInputPolicy}}\n")
     run = read_run(path)
     assert [key for key, _ in run.env.observation.items] == ["on", "1", "~"]
 
@@ -255,7 +266,9 @@ def test_load_run_names_the_file_in_what_the_framework_would_refuse(tmp_path: Pa
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=8)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,7}", fullmatch=True)
-import_paths = st.builds("{}.{}:{}".format, names, names, names).filter(lambda path: all(part for part in path.split(".")))
+import_paths = st.builds("{}.{}:{}".format, names, names, names).filter(
+    lambda path: all(part for part in path.split("."))
+)
 small = st.integers(1, 50)
 counts = st.integers(1, 10**9)
 byte_sizes = st.integers(0, 2**50)
@@ -314,7 +327,10 @@ layer_lists = st.lists(
     | pools()
     | st.fixed_dictionaries({"linear": small | st.fixed_dictionaries({"out": small}, optional={"bias": st.booleans()})})
     | st.fixed_dictionaries(
-        {"lstm": small | st.fixed_dictionaries({"hidden": small}, optional={"layers": small, "bidirectional": st.booleans()})}
+        {
+            "lstm": small
+            | st.fixed_dictionaries({"hidden": small}, optional={"layers": small, "bidirectional": st.booleans()})
+        }
     )
     | st.fixed_dictionaries({"parameter": small | st.lists(small, max_size=3)})
     | st.fixed_dictionaries(
@@ -372,7 +388,9 @@ _MODELLED = {
     "n_epochs": small,
     "buffer_size": counts,
     "learning_starts": st.integers(0, 10**6),
-    "train_freq": small | st.tuples(small, st.sampled_from(["step", "episode"])).map(list) | st.lists(small, min_size=1, max_size=1),
+    "train_freq": small
+    | st.tuples(small, st.sampled_from(["step", "episode"])).map(list)
+    | st.lists(small, min_size=1, max_size=1),
     "gradient_steps": st.integers(1, 10) | st.just(-1) | st.just(0),
     "optimize_memory_usage": st.booleans(),
     "replay_buffer_class": st.just("ReplayBuffer"),
@@ -380,9 +398,11 @@ _MODELLED = {
     "use_sde": st.booleans(),
     "n_delta": small,
 }
-trainings = optional(**_MODELLED, **{key: plain_settings for key in sorted(KNOWN_SETTINGS - set(_MODELLED))})
+trainings = optional(**_MODELLED, **dict.fromkeys(sorted(KNOWN_SETTINGS - set(_MODELLED)), plain_settings))
 policy_options = optional(
-    net_arch=widths | st.fixed_dictionaries({"pi": widths}, optional={"vf": widths}) | st.fixed_dictionaries({"qf": widths}),
+    net_arch=widths
+    | st.fixed_dictionaries({"pi": widths}, optional={"vf": widths})
+    | st.fixed_dictionaries({"qf": widths}),
     features=layer_lists | import_paths,
     features_dim=counts,
     share_features_extractor=st.booleans(),
@@ -413,9 +433,14 @@ def framework_runs(draw: Any) -> dict[str, Any]:
             machine=budgets,
             processes=process_parts,
             evaluation=optional(
-                n_envs=small, workers=st.sampled_from(["in-process", "subprocess"]), eval_freq=counts, n_eval_episodes=small
+                n_envs=small,
+                workers=st.sampled_from(["in-process", "subprocess"]),
+                eval_freq=counts,
+                n_eval_episodes=small,
             ),
-            checkpoint=optional(save_freq=counts, save_replay_buffer=st.booleans(), save_vecnormalize=st.booleans(), keep=small),
+            checkpoint=optional(
+                save_freq=counts, save_replay_buffer=st.booleans(), save_vecnormalize=st.booleans(), keep=small
+            ),
         )
     )
 
@@ -464,7 +489,9 @@ def generic_runs(draw: Any) -> dict[str, Any]:
         "algorithm": words,
         "arrays": arrays,
         "networks": networks,
-        "files": st.fixed_dictionaries({"size": byte_sizes}, optional={"per": words, "files": small, "total": small, "keep": small}),
+        "files": st.fixed_dictionaries(
+            {"size": byte_sizes}, optional={"per": words, "files": small, "total": small, "keep": small}
+        ),
         "notes": st.lists(words, max_size=2),
         "device": devices,
         "machine": budgets,
@@ -551,7 +578,6 @@ def spoilt_runs(draw: Any) -> dict[str, Any]:
 def test_a_spoilt_run_is_refused_or_read(mapping: dict[str, Any]) -> None:
     try:
         run = run_from_mapping(mapping)
-    except RlmemError as error:
-        assert str(error)
-    else:
-        assert run_from_mapping(write_run(run)) == run
+    except RlmemError:
+        return
+    assert run_from_mapping(write_run(run)) == run

@@ -28,7 +28,7 @@ class TooManyWorkers(PlanRule):
         workers, cores = worker_count(plan.run), plan.machine.cores
         if workers > _BUSY * cores:
             yield self.finding(
-                f"{count(workers, 'worker process', 'worker processes')} share {count(cores, 'core')}: "
+                f"{count(workers, 'worker process shares', 'worker processes share')} {count(cores, 'core')}: "
                 f"{workers / cores:.1f} a core, so most of them wait while all of them take memory",
                 f"at most {_BUSY * cores:,} workers here; step several environments in each",
                 size=_worker_bytes(plan),
@@ -36,7 +36,7 @@ class TooManyWorkers(PlanRule):
         size, limit = _worker_bytes(plan), plan.ram_limit_bytes
         if 2 * size > limit:
             yield self.finding(
-                f"{count(workers, 'worker process', 'worker processes')} take {format_bytes(size)}, "
+                f"{count(workers, 'worker process takes', 'worker processes take')} {format_bytes(size)}, "
                 f"{percent(size, limit)} of the {format_bytes(limit)} of RAM there are",
                 "fewer workers with several environments each; start_method fork shares the parent's pages where CUDA "
                 "and threads allow it",

@@ -40,6 +40,7 @@ class Syntax:
         self.imports = dict(_imports(self.nodes))
         self.bindings = tuple(self._bindings())
         self._reads = _reads(self.nodes)
+        self._methods = {call.func.attr for call in self.calls() if isinstance(call.func, ast.Attribute)}
         self._shared = {
             name for node in self.nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
         }
@@ -86,7 +87,7 @@ class Syntax:
 
     def calls_method(self, name: str) -> bool:
         """Whether the script calls a method of that name on anything."""
-        return any(isinstance(call.func, ast.Attribute) and call.func.attr == name for call in self.calls())
+        return name in self._methods
 
     def looks_itself_up(self) -> bool:
         """Whether the script reads its names in a way that a syntax tree does not show."""

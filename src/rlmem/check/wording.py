@@ -16,4 +16,4 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 def percent(part: int, whole: int) -> str:
     """Return a share as a percentage; what is not nothing is never shown as 0 %."""
     share = 100 * part / whole if whole else 0.0
-    return f"{share:.0f} %" if share >= 1 or not part else "under 1 %"
+    return f"{share:,.0f} %" if share >= 1 or not part else "under 1 %"

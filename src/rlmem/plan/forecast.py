@@ -25,7 +25,7 @@ def _generic_growth(run: GenericRun, machine: Machine) -> GrowthForecast | None:
     full = dict(run.sizes)[size]
 
     def peak(count: int) -> int:
-        return _peak(generic.phases(generic.with_size(run, size, max(min(count, full), 1))))
+        return _peak(generic.phases(generic.with_size(run, size, min(count, full))))
 
     units = -(-full // by)
     return GrowthForecast(

@@ -1,7 +1,7 @@
 """A question asked of a child process: JSON in, JSON out, and nothing left running.
 
-The child answers on a pipe of its own, so that whatever user code prints cannot disturb it, and it is
-killed with everything it started.
+The child answers in a file of its own, so that whatever user code prints cannot disturb it and nothing that
+outlives it can hold up the answer. It is ended with everything it started.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+
+import psutil
 
 from rlmem.errors import EnvironmentReadError, MissingExtra
 
 TIMEOUT_S: Final = 60.0
+_LONGEST: Final = 1000
 _EXTRAS: Final = ("gymnasium", "ale_py", "stable_baselines3", "sb3_contrib", "torch")
 
 
 def ask(module: str, question: Mapping[str, Any], *, subject: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Return what ``python -m module`` answers; its failures are raised as clear errors about ``subject``."""
-    reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as pipe:
-        code, complaints = _run(module, question, writer, subject=subject, timeout_s=timeout_s)
-        text = pipe.read()
+    with TemporaryFile() as reply, TemporaryFile() as complaints:
+        code = _run(module, question, reply, complaints, subject=subject, timeout_s=timeout_s)
+        text, last = _contents(reply), _contents(complaints).strip().rpartition("\n")[2]
     if not text:
-        last = complaints.strip().rpartition("\n")[2]
-        raise EnvironmentReadError(f"the process that read {subject} died (exit code {code}): {last}")
+        raise EnvironmentReadError(f"the process that read {subject} died (exit code {code}): {last[:_LONGEST]}")
     answer: dict[str, Any] = json.loads(text)
     if "missing" in answer:
         raise MissingExtra(library=answer["missing"], extra="sb3", purpose=f"reading {subject}")
@@ -39,40 +41,61 @@ def ask(module: str, question: Mapping[str, Any], *, subject: str, timeout_s: fl
     return answer
 
 
-def _run(module: str, question: Mapping[str, Any], writer: int, *, subject: str, timeout_s: float) -> tuple[int, str]:
+def _contents(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _run(
+    module: str,
+    question: Mapping[str, Any],
+    reply: IO[bytes],
+    complaints: IO[bytes],
+    *,
+    subject: str,
+    timeout_s: float,
+) -> int:
     path = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
+    child = subprocess.Popen(
+        [sys.executable, "-m", module, str(reply.fileno()), json.dumps(question)],
+        pass_fds=(reply.fileno(),),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=complaints,
+        env=os.environ | {"PYTHONPATH": path},
+        start_new_session=True,
+    )
     try:
-        child = subprocess.Popen(
-            [sys.executable, "-m", module, str(writer), json.dumps(question)],
-            pass_fds=(writer,),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": path},
-            start_new_session=True,
-        )
-    finally:
-        os.close(writer)
-    try:
-        _, complaints = child.communicate(timeout=timeout_s)
+        return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
         raise EnvironmentReadError(f"{subject} was not read within {timeout_s:.0f} s") from None
     finally:
+        if child.returncode is None:
+            _end_descendants(child.pid)
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    return child.returncode, complaints.decode(errors="replace")
+
+
+def _end_descendants(pid: int) -> None:
+    """Kill what a process started, also where it has a session of its own, as simulators often do."""
+    with suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
 
 
 def answer(reply: Callable[[dict[str, Any]], dict[str, Any]], arguments: list[str]) -> None:
-    """Answer the question on the command line: the whole of a child's main program."""
-    pipe, question = int(arguments[0]), json.loads(arguments[1])
+    """Answer the question on the command line: the whole of a child's main program, which ends with it."""
+    file, question = int(arguments[0]), json.loads(arguments[1])
     try:
         result = reply(question)
     except ModuleNotFoundError as error:
         root = (error.name or "").partition(".")[0]
         result = {"missing": root} if root in _EXTRAS else {"error": str(error)}
     except Exception as error:  # the process edge: whatever user code raises is reported, not lost
-        result = {"error": f"{type(error).__name__}: {error}"}
-    with os.fdopen(pipe, "wb") as stream:
+        result = {"error": f"{type(error).__name__}: {error}"[:_LONGEST]}
+    with os.fdopen(file, "wb") as stream:
         stream.write(json.dumps(result).encode())
+    _end_descendants(os.getpid())
+    os._exit(0)  # threads and exit handlers of user code do not hold up the answer

@@ -69,7 +69,7 @@ def _framework_run(root: Section, framework: str, name: str) -> FrameworkRun:
 
 def _version(root: Section) -> str | None:
     node = root.node("framework_version")
-    if node is not None and isinstance(node.value, float):
+    if node is not None and node.text is None and isinstance(node.value, float):
         raise root.error('`framework_version` must be quoted, or YAML makes 2.1 of 2.10: write "2.10"', node)
     version = root.text("framework_version")
     if version is not None and not all(part.isdigit() for part in version.split(".")[:2]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 from rlmem.run.environment import build_environment
 from rlmem.run.gymnasium_spaces import build
 from rlmem.run.model import Env, FrameworkRun, Policy
+from rlmem.run.spaces import Box, Space
 from rlmem.sb3.layers import extractor_class
 from rlmem.sb3.synthetic import SyntheticEnv
 
@@ -148,4 +150,11 @@ def _maker(env: Env) -> Callable[[], Any]:
 def _synthetic(env: Env) -> SyntheticEnv:
     assert env.observation is not None  # noqa: S101 - a run without spaces names an environment
     assert env.action is not None  # noqa: S101 - likewise
-    return SyntheticEnv(build(env.observation), build(env.action), env.episode_length)
+    return SyntheticEnv(build(env.observation), build(_bounded(env.action)), env.episode_length)
+
+
+def _bounded(action: Space) -> Space:
+    """Return the action space with bounds: the framework takes no unbounded actions."""
+    if isinstance(action, Box) and (action.low is None or action.high is None):
+        return replace(action, low=-1.0, high=1.0)
+    return action
