@@ -15,17 +15,20 @@ setup: $(STAMP) ## a .venv with everything, pinned by constraints.txt; fast when
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "rlmem needs $(PYTHON); say PYTHON=… for another" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install -qq --upgrade pip
 	# torch first and by its exact version: any other way may pull gigabytes of CUDA.
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
 demo: setup ## plan, check and compare the bundled mine: 209 GiB that nobody computed
-	-$(BIN)/rlmem machine
-	-$(BIN)/rlmem plan examples/open_pit/full.yaml
-	-$(BIN)/rlmem check examples/open_pit/full.yaml examples/open_pit/as_documented.py
-	-$(BIN)/rlmem compare examples/open_pit/*.yaml
+	@for words in "machine" "plan examples/open_pit/full.yaml" \
+	  "check examples/open_pit/full.yaml examples/open_pit/as_documented.py" \
+	  "compare examples/open_pit/full.yaml examples/open_pit/memory_optimized.yaml \
+	    examples/open_pit/small.yaml examples/open_pit/ultra_light.yaml"; do \
+	  printf '\n$$ rlmem %s\n' "$$words"; \
+	  $(BIN)/rlmem $$words || [ $$? -eq 1 ] || exit 1; \
+	done
 
 test: setup ## the tests, in a few minutes
 	$(BIN)/python -m pytest -q

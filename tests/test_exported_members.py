@@ -30,7 +30,7 @@ def test_the_public_api_is_what_it_was():
 
 
 def test_plan_stays_a_function_beside_the_package_of_that_name():
-    import rlmem.plan.layers  # noqa: F401 - importing a module of the package must not shadow the function
+    import rlmem.plan.layers
 
     assert rlmem.plan("examples/trading/run.yaml").parameters == 1_297_935
 

@@ -68,7 +68,7 @@ def test_a_pipe_gets_no_colour(rlmem):
 
 def test_the_reader_of_a_pipe_may_go_away():
     command = f"{sys.executable} -m rlmem plan {GAME_BOY} --json | head -1"
-    result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(["/bin/bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.stdout == "{\n"
     assert result.stderr == ""
 

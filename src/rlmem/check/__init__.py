@@ -27,12 +27,12 @@ RULES: Final[tuple[Rule, ...]] = tuple(sorted((*_PLAN_RULES, *_SCRIPT_RULES), ke
 
 def check_plan(plan: Plan) -> tuple[Finding, ...]:
     """Return what the rules have to say about a run and its plan, the gravest first."""
-    return _sorted(finding for rule in _PLAN_RULES for finding in rule.check(plan))
+    return in_order(finding for rule in _PLAN_RULES for finding in rule.check(plan))
 
 
 def check_script(script: Script) -> tuple[Finding, ...]:
     """Return what the rules have to say about a training script, the gravest first."""
-    return _sorted(finding for rule in _SCRIPT_RULES for finding in rule.check(script))
+    return in_order(finding for rule in _SCRIPT_RULES for finding in rule.check(script))
 
 
 def select(
@@ -55,8 +55,20 @@ def _require_known(prefix: str) -> None:
         raise InputError(f"a rule must be a code such as RLM001 or the beginning of one, but got {prefix!r}{guess}")
 
 
-def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with the gravest first."""
     return tuple(sorted(findings, key=lambda found: (SEVERITIES.index(found.severity), found.code, found.line or 0)))
 
 
-__all__ = ["RULES", "Finding", "Rule", "Script", "check_plan", "check_script", "parse_script", "read_script", "select"]
+__all__ = [
+    "RULES",
+    "Finding",
+    "Rule",
+    "Script",
+    "check_plan",
+    "check_script",
+    "in_order",
+    "parse_script",
+    "read_script",
+    "select",
+]

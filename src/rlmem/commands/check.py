@@ -33,9 +33,9 @@ def _codes(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from rlmem.check import select
+    from rlmem.check import in_order, select
 
-    found = tuple(finding for path in arguments.files for finding in _findings(path, arguments))
+    found = in_order(finding for path in arguments.files for finding in _findings(path, arguments))
     findings = select(found, select=arguments.select, ignore=arguments.ignore)
     if arguments.json:
         from rlmem.report.json import findings_to_dict

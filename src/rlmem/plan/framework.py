@@ -104,7 +104,8 @@ def update_step(run: FrameworkRun, cost: PolicyCost, *, rows: int, observations:
             "update/activations",
             place,
             activations,
-            f"{graph_rows:,} rows × ({cost.graph.saved:,} saved + {cost.graph.widest:,} in flight) × 4 B, from layer shapes",
+            f"{graph_rows:,} rows × ({cost.graph.saved:,} saved + {cost.graph.widest:,} in flight) × 4 B, "
+            "from layer shapes",
             ASSUMED,
         )
     )

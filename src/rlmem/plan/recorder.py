@@ -208,11 +208,11 @@ def modules_stay_where_they_are() -> Iterator[None]:
     def stay(self: torch.nn.Module, *_args: Any, **_kwargs: Any) -> torch.nn.Module:
         return self
 
-    torch.nn.Module.to = stay  # type: ignore[method-assign,assignment]
+    torch.nn.Module.to = stay
     try:
         yield
     finally:
-        torch.nn.Module.to = original  # type: ignore[method-assign]
+        torch.nn.Module.to = original
 
 
 @contextmanager

@@ -52,7 +52,6 @@ def _scratch_per_row(convolution: Convolution) -> float:
     """Return the bytes that one row adds to what the operation's tensors take."""
     rows = _probe_rows(convolution)
     call = _call(convolution, rows)
-    pass
     made = call()  # the first call makes the kernels
     outputs = sum(item.numel() * item.element_size() for item in made if item is not None)
     del made

@@ -76,7 +76,8 @@ class _Stub:
 
     def __init__(self, samples: Any, rows: int, record: Recording, size: int) -> None:
         self._samples, self._rows, self._record = samples, rows, record
-        self.values = self.returns = np.zeros(2, dtype=np.float32)
+        self.values: Any = np.zeros(2, dtype=np.float32)
+        self.returns: Any = self.values
         self.buffer_size, self.n_envs, self.full, self.pos = size, 1, True, 0
 
     def get(self, batch_size: int | None = None) -> Iterator[Any]:
@@ -184,10 +185,10 @@ def _optimizers(model: BaseAlgorithm) -> list[torch.optim.Optimizer]:
 @contextmanager
 def _undisturbed_random_numbers() -> Iterator[None]:
     """Put the global random generators back as they were: planning must not change what is learnt."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
     finally:
         random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        np.random.set_state(states[1])
         torch.set_rng_state(states[2])

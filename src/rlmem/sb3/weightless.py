@@ -1,4 +1,6 @@
-"""Arrays that have a shape, a dtype and no memory until they are written, so that buffers of any size can be built and read back."""
+"""Arrays that have a shape, a dtype and no memory until they are written.
+
+With them buffers of any size can be built and read back."""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _MAP_NORESERVE: Final = 0x4000
 
 def weightless(shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """Return an array of address space that the kernel need not back: a page is there once it is written."""
-    sizes = (int(shape),) if np.isscalar(shape) else tuple(int(size) for size in shape)
+    sizes = (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(size) for size in shape)
     kind = np.dtype(dtype)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     region = mmap.mmap(-1, math.prod(sizes) * kind.itemsize, flags=flags)
