@@ -5,17 +5,18 @@ from __future__ import annotations
 from rlmem.machine import Machine
 from rlmem.plan import forecast, generic, off_policy, on_policy, search
 from rlmem.plan.model import Component, Phase, Plan
-from rlmem.plan.policies import policy_cost
+from rlmem.plan.parts import Parts, described_parts
 from rlmem.plan.versions import framework_version
 from rlmem.run.model import FrameworkRun, GenericRun, Run
 
 
-def make_plan(run: Run, machine: Machine) -> Plan:
-    """Return what ``run`` will take on ``machine``."""
+def make_plan(run: Run, machine: Machine, parts: Parts | None = None) -> Plan:
+    """Return what ``run`` will take on ``machine``, from ``parts`` where they were read, traced or metered."""
     if isinstance(run, GenericRun):
         phases, parameters = generic.phases(run), generic.parameters(run)
     else:
-        phases, parameters = _family(run), policy_cost(run).parameters
+        parts = parts or described_parts(run)
+        phases, parameters = _family(run, parts), parts.cost.parameters
     return Plan(
         run=run,
         machine=machine,
@@ -23,14 +24,14 @@ def make_plan(run: Run, machine: Machine) -> Plan:
         parameters=parameters,
         unmodelled=_unmodelled(run),
         notes=_notes(run),
-        growth=forecast.growth(run, machine),
+        growth=forecast.growth(run, machine, parts),
         capacity=forecast.capacity(run, machine),
     )
 
 
-def _family(run: FrameworkRun) -> tuple[Phase, ...]:
+def _family(run: FrameworkRun, parts: Parts) -> tuple[Phase, ...]:
     families = {"on-policy": on_policy.phases, "off-policy": off_policy.phases, "search": search.phases}
-    return families[run.spec.family](run)
+    return families[run.spec.family](run, parts)
 
 
 def _unmodelled(run: Run) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
 _MIB: Final = 2**20
@@ -235,15 +236,11 @@ class _ExpandablePool(_Pool):
     def __init__(self, device: _Device, *, small: bool) -> None:
         super().__init__(device, small=small)
         self._step = _SMALL_SEGMENT if small else _LARGE_SEGMENT
-        self._first = _Block(self, 0, _ENDLESS, _UNMAPPED)
+        self._unmapped = {0: _Block(self, 0, _ENDLESS, _UNMAPPED)}
 
     def segments(self) -> int:
-        count, mapped, block = 0, False, self._chain_start()
-        while block is not None:
-            count += block.state != _UNMAPPED and not mapped
-            mapped = block.state != _UNMAPPED
-            block = block.next
-        return count
+        # Unmapped blocks have no unmapped neighbours, so a mapped range ends where each but a first one begins.
+        return sum(block.previous is not None for block in self._unmapped.values())
 
     def release(self) -> None:
         for block in list(self._at.values()):
@@ -258,7 +255,7 @@ class _ExpandablePool(_Pool):
         if index >= len(self._free):
             return None
         best = self._at[self._free[index][1]]
-        for _, address in self._free[index + 1 :]:
+        for _, address in islice(self._free, index + 1, None):
             if _reach(self._at[address]) >= _reach(best):
                 break
             best = self._at[address]
@@ -283,14 +280,11 @@ class _ExpandablePool(_Pool):
 
     def _room(self, size: int) -> _Block:
         """Return the first of the neighbours, free or unmapped, that together hold the request."""
-        block: _Block | None = self._chain_start()
-        while block is not None:
-            if block.state == _UNMAPPED:
-                before = block.previous
-                first = before if before is not None and before.state == _FREE else block
-                if _unused_from(first, size) >= size:
-                    return first
-            block = block.next
+        for _, block in sorted(self._unmapped.items()):
+            before = block.previous
+            first = before if before is not None and before.state == _FREE else block
+            if _unused_from(first, size) >= size:
+                return first
         raise AssertionError("the range of addresses has no end")
 
     def _map(self, block: _Block, size: int) -> _Block | None:
@@ -298,8 +292,10 @@ class _ExpandablePool(_Pool):
         size = _rounded(size, self._step)
         if not self.device.take(size):
             return None
+        del self._unmapped[block.address]
         if size < block.size:
-            block.split(size)
+            rest = block.split(size)
+            self._unmapped[rest.address] = rest
         block.state = _FREE
         joined = self._joined(block)
         self._list(joined)
@@ -320,12 +316,17 @@ class _ExpandablePool(_Pool):
             block = unmapped
         self.device.give_back(block.size)
         block.state = _UNMAPPED
-        _join_unmapped(block)
+        self._list_unmapped(block)
 
-    def _chain_start(self) -> _Block:
-        while self._first.previous is not None:
-            self._first = self._first.previous
-        return self._first
+    def _list_unmapped(self, block: _Block) -> None:
+        after, before = block.next, block.previous
+        if after is not None and after.state == _UNMAPPED:
+            del self._unmapped[after.address]
+            block.absorb_next()
+        if before is not None and before.state == _UNMAPPED:
+            before.absorb_next()
+        else:
+            self._unmapped[block.address] = block
 
 
 def _reach(block: _Block) -> int:
@@ -341,13 +342,6 @@ def _unused_from(block: _Block | None, enough: int) -> int:
         total += block.size
         block = block.next
     return total
-
-
-def _join_unmapped(block: _Block) -> None:
-    if block.next is not None and block.next.state == _UNMAPPED:
-        block.absorb_next()
-    if block.previous is not None and block.previous.state == _UNMAPPED:
-        block.previous.absorb_next()
 
 
 class _Allocator:

@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 from rlmem.machine import Machine
 from rlmem.plan import generic, off_policy
-from rlmem.plan.buffers import filled_rows, replay_arrays, replay_rows
+from rlmem.plan.buffers import filled_rows, replay_rows
 from rlmem.plan.model import Capacity, GrowthForecast, Phase, Slope
+from rlmem.plan.parts import Parts
 from rlmem.run.model import FrameworkRun, GenericRun
 
 
-def growth(run: FrameworkRun | GenericRun, machine: Machine) -> GrowthForecast | None:
+def growth(run: FrameworkRun | GenericRun, machine: Machine, parts: Parts | None = None) -> GrowthForecast | None:
     """Return how a filling buffer grows, or None where nothing fills."""
     if isinstance(run, GenericRun):
         return _generic_growth(run, machine)
-    return _replay_growth(run, machine) if run.spec.off_policy else None
+    return _replay_growth(run, machine, parts) if parts and run.spec.off_policy else None
 
 
 def _generic_growth(run: GenericRun, machine: Machine) -> GrowthForecast | None:
@@ -37,11 +38,11 @@ def _generic_growth(run: GenericRun, machine: Machine) -> GrowthForecast | None:
     )
 
 
-def _replay_growth(run: FrameworkRun, machine: Machine) -> GrowthForecast:
-    arrays = [array for array in replay_arrays(run) if array.lazy]
+def _replay_growth(run: FrameworkRun, machine: Machine, parts: Parts) -> GrowthForecast:
+    arrays = [array for array in parts.arrays if array.lazy]
     row_bytes = sum(array.row_bytes for array in arrays)
     rows = filled_rows(run)
-    full = _peak(off_policy.phases(run))
+    full = _peak(off_policy.phases(run, parts))
     empty = full - rows * row_bytes
     room = machine.ram_limit_bytes - empty
     over = max(room // row_bytes + 1, 1) if room < rows * row_bytes else None

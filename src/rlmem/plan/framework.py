@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from rlmem.plan import cuda, processes
+from rlmem.plan import cuda, processes, trace
 from rlmem.plan.buffers import BufferArray
-from rlmem.plan.model import ASSUMED, EXACT, Component
+from rlmem.plan.model import ASSUMED, EXACT, MEASURED, TRACED, Component
 from rlmem.plan.optimizers import state_bytes, state_formula
+from rlmem.plan.parts import Parts
 from rlmem.plan.policies import PolicyCost
 from rlmem.run.layers import Conv
 from rlmem.run.model import FrameworkRun
@@ -19,11 +20,11 @@ from rlmem.run.wrappers import stored_observation
 FLOAT_BYTES: Final = 4
 
 
-def standing(run: FrameworkRun) -> tuple[Component, ...]:
+def standing(run: FrameworkRun, parts: Parts) -> tuple[Component, ...]:
     """Return the processes: there from the first phase to the last."""
     return (
-        processes.framework_floor(run),
-        *processes.environments(run),
+        processes.framework_floor(run, parts.calibration),
+        *processes.environments(run, parts.calibration),
         *processes.thread_stacks(run.processes),
     )
 
@@ -123,6 +124,53 @@ def _is_cast(observation: Space) -> bool:
 def _input_elements(observation: Space) -> int:
     """Return the width of the float copy: only leaves that are not float32 already are copied."""
     return sum(flat_dim(leaf) for _, leaf in leaves(observation) if sample_spec(leaf).dtype != "float32")
+
+
+_TRACED_PATHS: Final = {
+    trace.PARAMETERS: ("network/parameters", "parameters, targets and running statistics"),
+    trace.GRADIENTS: ("network/gradients", "those alive at the peak"),
+    trace.OPTIMIZER: ("network/optimizer", "the optimizers' state"),
+    trace.MINIBATCH: ("update/minibatch_tensor", "the minibatch as tensors"),
+    trace.HOST: ("update/minibatch", "the minibatch as NumPy arrays"),
+    trace.ACTIVATIONS: ("update/activations", "made in the forward pass"),
+    trace.TEMPORARIES: ("update/temporaries", "made in the backward pass or without gradients"),
+    trace.SCRATCH: ("update/scratch", "oneDNN's copies in its own layout, metered on the real convolutions"),
+}
+
+
+def traced_update(run: FrameworkRun, parts: Parts, alive: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Return the update phase of a traced or metered run on the CPU, or nothing where it is neither."""
+    update = parts.update
+    if device_place(run) == "vram":
+        return ()
+    if parts.step is not None:
+        words = f"a real update at {parts.step.rows[0]} and {parts.step.rows[1]} rows, extrapolated"
+        step = _update("update/step", "ram", parts.step.bytes, words, MEASURED)
+        return (*alive, *networks(run, parts.cost), *learning_state(run, parts.cost), step)
+    if update is None:
+        return ()
+    words = f"traced at {update.rows:,} rows: "
+    traced = tuple(
+        _update(_TRACED_PATHS[kind][0], "ram", size, words + _TRACED_PATHS[kind][1], TRACED)
+        for kind, size in update.at_peak.items()
+        if size
+    )
+    spare = parts.calibration.spare_bytes + update.alive_at_end - update.peak_bytes
+    return (*alive, *traced, *_kept(max(update.kept_at_peak, spare), "at the peak"))
+
+
+def kept_heap(run: FrameworkRun, parts: Parts) -> tuple[Component, ...]:
+    """Return what the C library keeps of the blocks that an update has freed."""
+    if parts.update is None or device_place(run) == "vram":
+        return ()
+    return _kept(max(parts.update.kept_at_end, parts.calibration.spare_bytes), "after an update")
+
+
+def _kept(size: int, when: str) -> tuple[Component, ...]:
+    if size <= 0:
+        return ()
+    formula = f"freed blocks that the C library keeps {when}: traced blocks requested from the real one"
+    return (_update("process/allocator", "ram", size, formula, TRACED),)
 
 
 def cuda_parts(

@@ -7,26 +7,31 @@ never resident.
 from __future__ import annotations
 
 from rlmem.plan import framework
-from rlmem.plan.buffers import BufferArray, filled_rows, replay_arrays, replay_rows
+from rlmem.plan.buffers import BufferArray, filled_rows, replay_rows
 from rlmem.plan.model import EXACT, Component, Phase
 from rlmem.plan.on_policy import evaluate, save
-from rlmem.plan.policies import policy_cost
+from rlmem.plan.parts import Parts
 from rlmem.run.model import FrameworkRun
 
 
-def phases(run: FrameworkRun) -> tuple[Phase, ...]:
+def phases(run: FrameworkRun, parts: Parts) -> tuple[Phase, ...]:
     """Return the phases of an off-policy run, with the buffer as full as it gets."""
-    cost, arrays, rows = policy_cost(run), replay_arrays(run), framework.rows_per_update(run)
+    cost, arrays, rows = parts.cost, parts.arrays, framework.rows_per_update(run)
     buffer = framework.buffer_components(arrays, source=f"{replay_rows(run):,} transitions", filled=filled_rows(run))
-    base = (*framework.standing(run), *framework.networks(run, cost))
-    full = (*base, *framework.learning_state(run, cost), *buffer)
+    base = (*framework.standing(run, parts), *framework.networks(run, cost))
+    full = (*base, *framework.learning_state(run, cost), *buffer, *framework.kept_heap(run, parts))
     step = framework.update_step(run, cost, rows=rows, observations=2)
     device = framework.cuda_parts(run, cost, (*full, *step), rows=rows)
     waiting = (*full, *framework.held_back(device, step))
+    updating = framework.traced_update(run, parts, (*framework.standing(run, parts), *buffer)) or (
+        *full,
+        *step,
+        *device,
+    )
     return (
         Phase(name="startup", components=(*base, *framework.context(device), *_reserved(arrays, run))),
         Phase(name="collect", components=waiting),
-        Phase(name="update", components=(*full, *step, *device)),
+        Phase(name="update", components=updating),
         *evaluate(run, waiting),
         *save(run, cost, waiting, arrays),
     )

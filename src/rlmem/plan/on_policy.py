@@ -7,30 +7,36 @@ twice, and for large observations that is the peak of the run.
 from __future__ import annotations
 
 from rlmem.plan import framework
-from rlmem.plan.buffers import BufferArray, flatten_copy_bytes, rollout_arrays
+from rlmem.plan.buffers import BufferArray, flatten_copy_bytes
 from rlmem.plan.model import ASSUMED, EXACT, Component, Phase
-from rlmem.plan.policies import PolicyCost, policy_cost
+from rlmem.plan.parts import Parts
+from rlmem.plan.policies import PolicyCost
 from rlmem.run.model import FrameworkRun
 from rlmem.units import plural
 
 
-def phases(run: FrameworkRun) -> tuple[Phase, ...]:
+def phases(run: FrameworkRun, parts: Parts) -> tuple[Phase, ...]:
     """Return the phases of an on-policy run."""
-    cost, arrays, rows = policy_cost(run), rollout_arrays(run), framework.rows_per_update(run)
+    cost, arrays, rows = parts.cost, parts.arrays, framework.rows_per_update(run)
     buffer = framework.buffer_components(
         arrays, source=f"{plural(run.training.n_steps, 'step')} × {plural(run.n_envs, 'env')}"
     )
-    base = (*framework.standing(run), *framework.networks(run, cost))
+    base = (*framework.standing(run, parts), *framework.networks(run, cost))
     learnt = (*base, *framework.learning_state(run, cost))
-    full = (*learnt, *buffer)
+    full = (*learnt, *buffer, *framework.kept_heap(run, parts))
     step = (*framework.update_step(run, cost, rows=rows, observations=1), *_natural_gradient(run, cost))
     device = framework.cuda_parts(run, cost, (*full, *step), rows=rows)
     waiting = (*full, *framework.held_back(device, step))
+    updating = framework.traced_update(run, parts, (*framework.standing(run, parts), *buffer)) or (
+        *full,
+        *step,
+        *device,
+    )
     return (
         Phase(name="startup", components=(*base, *framework.context(device), *_made_resident(arrays, buffer))),
         Phase(name="collect", components=waiting),
         *_flatten(run, arrays, waiting),
-        Phase(name="update", components=(*full, *step, *device)),
+        Phase(name="update", components=updating),
         *evaluate(run, waiting),
         *save(run, cost, waiting, arrays),
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlmem.plan.model import ASSUMED, EXACT, Component
-from rlmem.run.model import Env, Evaluation, FrameworkRun, GenericRun, Processes
+from rlmem.plan.model import ASSUMED, EXACT, MEASURED, Component
+from rlmem.plan.parts import Calibration
+from rlmem.run.model import Env, FrameworkRun, GenericRun, Processes
 from rlmem.units import format_bytes, plural
 
 MIB: Final = 2**20
@@ -38,8 +39,16 @@ RESIDENT_STACK_BYTES: Final = 16 * 1024
 """What an idle thread's stack has resident, whatever it reserves."""
 
 
-def framework_floor(run: FrameworkRun) -> Component:
+def framework_floor(run: FrameworkRun, calibration: Calibration) -> Component:
     """Return the main process of a framework run without its arrays and networks."""
+    if calibration.floor_bytes is not None and run.processes.floor_bytes is None:
+        return Component(
+            path="process/main",
+            where="ram",
+            bytes=calibration.floor_bytes,
+            formula=f"interpreter, torch, framework: {calibration.described}",
+            basis=MEASURED,
+        )
     kind = run.policy.class_name.removesuffix("Policy").removesuffix("Lstm")
     size = RECURRENT_FLOOR_BYTES if run.algorithm == "RecurrentPPO" else FLOOR_BYTES[kind]
     return _floor(run.processes, run.device, size, "interpreter, torch, framework")
@@ -58,25 +67,24 @@ def _floor(processes: Processes, device: str, size: int, what: str) -> Component
     return _ram("process/main", size, f"{what}: default")
 
 
-def environments(run: FrameworkRun) -> tuple[Component, ...]:
+def environments(run: FrameworkRun, calibration: Calibration) -> tuple[Component, ...]:
     """Return the environments, in worker processes or in the main one, and the evaluation's beside them."""
-    parts = [_envs("process/workers", "process/environments", run.env.n_envs, run.env.workers, run)]
-    if run.evaluation is not None:
-        evaluation: Evaluation = run.evaluation
-        parts.append(
-            _envs(
-                "process/eval_workers",
-                "process/eval_environments",
-                evaluation.n_envs,
-                evaluation.workers,
-                run,
-            )
-        )
+    env, evaluation = run.env, run.evaluation
+    parts = [_envs("process/workers", "process/environments", env.n_envs, env.workers, run, calibration)]
+    if evaluation is not None:
+        paths = ("process/eval_workers", "process/eval_environments")
+        parts.append(_envs(*paths, evaluation.n_envs, evaluation.workers, run, calibration))
     return tuple(parts)
 
 
-def _envs(worker_path: str, local_path: str, count: int, kind: str, run: FrameworkRun) -> Component:
+def _envs(
+    worker_path: str, local_path: str, count: int, kind: str, run: FrameworkRun, calibration: Calibration
+) -> Component:
     own = run.processes.env_bytes
+    if kind == "subprocess" and calibration.worker_bytes is not None and run.processes.worker_bytes is None:
+        each, helpers = calibration.worker_bytes, calibration.helper_bytes
+        words = f"{plural(count, 'worker')} × {format_bytes(each)} + {format_bytes(helpers)} helpers, metered"
+        return Component(path=worker_path, where="ram", bytes=count * each + helpers, formula=words, basis=MEASURED)
     if kind == "in-process":
         each = IN_PROCESS_ENV_BYTES if own is None else own
         source = "default for a small environment" if own is None else "given as processes.env"

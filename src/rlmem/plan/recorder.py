@@ -8,9 +8,9 @@ stand between them and ordinary training code, and each is answered here: reads 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from rlmem.plan import trace
+from rlmem.plan.shadow_heap import Block, ShadowHeap
 from rlmem.plan.trace import Allocation
 
 _READS_A_VALUE: Final = "aten::_local_scalar_dense"
@@ -35,6 +36,7 @@ class _Record:
     kind: str
     op: str
     module: str
+    block: Block | None = None
     died: int | None = None
 
 
@@ -42,7 +44,6 @@ class _Record:
 class Convolution:
     """One call of a convolution, so that what its library takes beside its tensors can be metered."""
 
-    at: int
     backward: bool
     input_shape: tuple[int, ...]
     weight_shape: tuple[int, ...]
@@ -54,14 +55,33 @@ class Convolution:
     groups: int
     needs_input_gradient: bool
 
+    @property
+    def rows(self) -> int:
+        return self.input_shape[0]
+
+    @property
+    def for_any_rows(self) -> Convolution:
+        """The same convolution whatever the rows: what is metered once serves all of them."""
+        return replace(self, input_shape=(0, *self.input_shape[1:]))
+
 
 @dataclass
 class Recording:
-    """What was recorded so far."""
+    """What was recorded so far.
 
+    ``scratch`` is what each convolution takes for a row beside its tensors. With a ``heap``, every block is
+    requested from the process's real allocator, and its largest extent is kept.
+    """
+
+    scratch: Mapping[Convolution, float] = field(default_factory=dict)
+    heap: ShadowHeap | None = None
     records: list[_Record] = field(default_factory=list)
     convolutions: list[Convolution] = field(default_factory=list)
     clock: int = 0
+    heap_peak_bytes: int = 0
+    heap_peak_event: int = 0
+    heap_end_bytes: int = 0
+    allocations: tuple[Allocation, ...] = ()
     _alive: dict[int, _Record] = field(default_factory=dict)
 
     def note(self, tensor: torch.Tensor, *, kind: str, op: str, module: str = "") -> None:
@@ -70,34 +90,68 @@ class Recording:
         key = storage._cdata
         if key in self._alive or storage.nbytes() == 0:
             return
-        record = _Record(bytes=storage.nbytes(), born=self.clock, kind=kind, op=op, module=module)
-        self.clock += 1
-        self.records.append(record)
+        record = self._born(storage.nbytes(), kind=kind, op=op, module=module)
         self._alive[key] = record
         weakref.finalize(storage, self._died, key, record).atexit = False
+
+    def _born(self, size: int, *, kind: str, op: str, module: str) -> _Record:
+        record = _Record(bytes=size, born=self.clock, kind=kind, op=op, module=module)
+        self.clock += 1
+        self.records.append(record)
+        if self.heap is not None:
+            record.block = self.heap.allocate(size)
+            level = self.heap.level()
+            if level > self.heap_peak_bytes:
+                self.heap_peak_bytes, self.heap_peak_event = level, record.born
+        return record
 
     def _died(self, key: int, record: _Record) -> None:
         record.died = self.clock
         self.clock += 1
         if self._alive.get(key) is record:
             del self._alive[key]
+        if self.heap is not None and record.block is not None:
+            self.heap.free(record.block)
+
+    @contextmanager
+    def convolving(self, convolution: Convolution | None) -> Iterator[None]:
+        """Hold the scratch of a convolution while it runs and its outputs appear."""
+        if convolution is None:
+            yield
+            return
+        self.convolutions.append(convolution)
+        size = int(self.scratch.get(convolution.for_any_rows, 0) * convolution.rows)
+        held = self._born(size, kind=trace.SCRATCH, op="convolution", module="oneDNN") if size else None
+        yield
+        if held is not None:
+            self._died(0, held)
 
     def origin(self, tensor: torch.Tensor) -> str:
         """Return the operation that made the tensor's storage."""
         record = self._alive.get(tensor.untyped_storage()._cdata)
         return record.op if record else ""
 
+    def finish(self) -> None:
+        """Take down what there is while the trained model is still alive, and give the heap's blocks back."""
+        self.allocations = tuple(
+            Allocation(
+                bytes=item.bytes, born=item.born, died=item.died, kind=item.kind, op=item.op, module=item.module
+            )
+            for item in self.records
+        )
+        if self.heap is None:
+            return
+        self.heap_end_bytes = self.heap.level()
+        for record in self.records:
+            if record.died is None and record.block is not None:
+                self.heap.free(record.block)
+        self.heap = None
+
     def name(self, tensor: torch.Tensor, kind: str) -> None:
         """Give the tensor's storage its kind, now that it is known what it is."""
         record = self._alive.get(tensor.untyped_storage()._cdata)
         if record is not None:
             record.kind = kind
-
-    def allocations(self) -> tuple[Allocation, ...]:
-        return tuple(
-            Allocation(bytes=item.bytes, born=item.born, died=item.died, kind=item.kind, op=item.op, module=item.module)
-            for item in self.records
-        )
 
 
 class _Recorder(TorchDispatchMode):
@@ -121,17 +175,19 @@ class _Recorder(TorchDispatchMode):
             return self._stand_in(args[0])
         if name == _COMPARES:
             return True
-        if name in _CONVOLUTIONS:
-            self._recording.convolutions.append(_convolution(name, args, at=self._recording.clock))
-        output = _unmasked(name, args)
-        if output is None:
-            output = func(*args, **(kwargs or {}))
+        with self._recording.convolving(_convolution(name, args) if name in _CONVOLUTIONS else None):
+            output = _unmasked(name, args)
+            if output is None:
+                output = func(*args, **(kwargs or {}))
+            self._note(output, name)
+        return output
+
+    def _note(self, output: Any, op: str) -> None:
         backward = torch._C._current_graph_task_id() != -1
         kind = trace.TEMPORARIES if backward or not torch.is_grad_enabled() else trace.ACTIVATIONS
         for value in tree_iter(output):
             if isinstance(value, torch.Tensor):
-                self._recording.note(value, kind=kind, op=name, module=self._modules[-1])
-        return output
+                self._recording.note(value, kind=kind, op=op, module=self._modules[-1])
 
 
 def _unmasked(name: str, args: Any) -> torch.Tensor | None:
@@ -148,7 +204,7 @@ def _unmasked(name: str, args: Any) -> torch.Tensor | None:
     return None
 
 
-def _convolution(name: str, args: Any, *, at: int) -> Convolution:
+def _convolution(name: str, args: Any) -> Convolution:
     backward = name.endswith("backward")
     if backward:
         _, inputs, weight, _, stride, padding, dilation, transposed, output_padding, groups, mask = args
@@ -156,7 +212,6 @@ def _convolution(name: str, args: Any, *, at: int) -> Convolution:
         inputs, weight, _, stride, padding, dilation, transposed, output_padding, groups = args
         mask = (False,)
     return Convolution(
-        at=at,
         backward=backward,
         input_shape=tuple(inputs.shape),
         weight_shape=tuple(weight.shape),
@@ -185,12 +240,18 @@ def fake_mode() -> FakeTensorMode:
 
 
 @contextmanager
-def recording(mode: FakeTensorMode, *, denied: frozenset[str] = frozenset()) -> Iterator[Recording]:
+def recording(
+    mode: FakeTensorMode,
+    *,
+    denied: frozenset[str] = frozenset(),
+    scratch: Mapping[Convolution, float] | None = None,
+    heap: ShadowHeap | None = None,
+) -> Iterator[Recording]:
     """Run the body on fake tensors and record what it allocates.
 
     Questions that are asked of values are answered with yes, but for the operations in ``denied``.
     """
-    result, modules = Recording(), ["training"]
+    result, modules = Recording(scratch=scratch or {}, heap=heap), ["training"]
     with ExitStack() as stack:
         stack.enter_context(mode)
         stack.enter_context(_Recorder(result, modules, denied))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from rlmem.plan import framework
 from rlmem.plan.model import EXACT, Component, Phase
 from rlmem.plan.on_policy import evaluate, save
-from rlmem.plan.policies import policy_cost
+from rlmem.plan.parts import Parts
 from rlmem.run.model import FrameworkRun
 
 
-def phases(run: FrameworkRun) -> tuple[Phase, ...]:
+def phases(run: FrameworkRun, parts: Parts) -> tuple[Phase, ...]:
     """Return the phases of a random search."""
-    cost = policy_cost(run)
+    cost = parts.cost
     elements, deltas = cost.online.parameters, run.training.n_delta
-    base = (*framework.standing(run), *framework.networks(run, cost))
+    base = (*framework.standing(run, parts), *framework.networks(run, cost))
     place = framework.device_place(run)
     candidates = (
         Component(

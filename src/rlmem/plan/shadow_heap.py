@@ -97,6 +97,12 @@ def _glibc() -> Any:
     return libc
 
 
+def spare_bytes() -> int:
+    """Return what the allocator of this process holds free: freed blocks that it has not given back."""
+    libc = _glibc()
+    return int(libc.mallinfo2().fordblks) if libc is not None else 0
+
+
 def trim() -> None:
     """Give back what the allocator keeps, so that a reading begins from what is in use."""
     libc = ctypes.CDLL(None)

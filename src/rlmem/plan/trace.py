@@ -6,7 +6,7 @@ The trace itself is made on fake tensors by `rlmem.plan.recorder`; these are its
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
@@ -36,23 +36,51 @@ class Allocation:
     module: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeapReading:
+    """What the process's allocator made of the blocks: its largest extent, and its extent after the last update."""
+
+    peak_bytes: int
+    peak_event: int
+    end_bytes: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class UpdateTrace:
     """The allocations of two updates, the second of which finds the optimizer's state in place."""
 
     allocations: tuple[Allocation, ...]
     rows: int
+    heap: HeapReading | None = None
     seconds: float = 0.0
 
     @cached_property
     def peak_event(self) -> int:
-        """The event at which most bytes were alive."""
+        """The event at which the heap was largest, or without a heap the one at which most bytes were alive."""
+        if self.heap is not None:
+            return self.heap.peak_event
         levels = self._levels()
         return max(range(len(levels)), key=levels.__getitem__, default=0)
 
     @property
     def peak_bytes(self) -> int:
+        """The bytes alive at the peak; what the allocator keeps beside them is `kept_at_peak`."""
         return sum(self.at_peak.values())
+
+    @property
+    def kept_at_peak(self) -> int:
+        """What the allocator holds at the peak beyond what is alive."""
+        return max(self.heap.peak_bytes - self.peak_bytes, 0) if self.heap else 0
+
+    @property
+    def kept_at_end(self) -> int:
+        """What the allocator still holds after the last update beyond what is alive then."""
+        return max(self.heap.end_bytes - self.alive_at_end, 0) if self.heap else 0
+
+    @property
+    def alive_at_end(self) -> int:
+        """What outlives the updates: parameters, gradients, optimizer state."""
+        return sum(item.bytes for item in self.allocations if item.died is None)
 
     @property
     def at_peak(self) -> dict[str, int]:
@@ -84,7 +112,8 @@ def trace_to_dict(trace: UpdateTrace) -> dict[str, Any]:
         (item.bytes, item.born, item.died, number[item.kind], number[item.op], number[item.module])
         for item in trace.allocations
     ]
-    return {"words": words, "allocations": rows, "rows": trace.rows, "seconds": trace.seconds}
+    heap = asdict(trace.heap) if trace.heap else None
+    return {"words": words, "allocations": rows, "rows": trace.rows, "heap": heap, "seconds": trace.seconds}
 
 
 def trace_from_dict(data: Mapping[str, Any]) -> UpdateTrace:
@@ -93,6 +122,7 @@ def trace_from_dict(data: Mapping[str, Any]) -> UpdateTrace:
     return UpdateTrace(
         allocations=tuple(_allocation(row, words) for row in data["allocations"]),
         rows=data["rows"],
+        heap=HeapReading(**data["heap"]) if data["heap"] else None,
         seconds=data["seconds"],
     )
 

@@ -26,10 +26,20 @@ _LONGEST: Final = 1000
 _EXTRAS: Final = ("gymnasium", "ale_py", "stable_baselines3", "sb3_contrib", "torch")
 
 
-def ask(module: str, question: Mapping[str, Any], *, subject: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """Return what ``python -m module`` answers; its failures are raised as clear errors about ``subject``."""
+def ask(
+    module: str,
+    question: Mapping[str, Any],
+    *,
+    subject: str,
+    timeout_s: float = TIMEOUT_S,
+    started: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Return what ``python -m module`` answers; its failures are raised as clear errors about ``subject``.
+
+    ``started`` is called with the child's process id as soon as it has one.
+    """
     with TemporaryFile() as reply, TemporaryFile() as complaints:
-        code = _run(module, question, reply, complaints, subject=subject, timeout_s=timeout_s)
+        code = _run(module, question, reply, complaints, subject=subject, timeout_s=timeout_s, started=started)
         text, last = _contents(reply), _contents(complaints).strip().rpartition("\n")[2]
     if not text:
         raise EnvironmentReadError(f"the process that read {subject} died (exit code {code}): {last[:_LONGEST]}")
@@ -54,6 +64,7 @@ def _run(
     *,
     subject: str,
     timeout_s: float,
+    started: Callable[[int], None] | None,
 ) -> int:
     path = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
     child = subprocess.Popen(
@@ -66,6 +77,8 @@ def _run(
         start_new_session=True,
     )
     try:
+        if started is not None:
+            started(child.pid)
         return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
         raise EnvironmentReadError(f"{subject} was not read within {timeout_s:.0f} s") from None

@@ -1,4 +1,4 @@
-"""The algorithm's own ``train()``, run twice on fake tensors.
+"""The algorithm's own ``train()``, run on fake tensors.
 
 A shallow copy of the model sets itself up again under fake tensors, through its real ``_setup_model``, so
 that subclasses, custom policies and custom losses are what is traced. The live model, its weights, its
@@ -25,27 +25,53 @@ from torch.utils._pytree import tree_map
 
 from rlmem.plan import trace
 from rlmem.plan.recorder import Recording, fake_mode, modules_stay_where_they_are, recording
-from rlmem.plan.trace import UpdateTrace
+from rlmem.plan.scratch import scratch_per_row
+from rlmem.plan.shadow_heap import ShadowHeap, trim
+from rlmem.plan.trace import HeapReading, UpdateTrace
 from rlmem.sb3.weightless import weightless_arrays
 
-PASSES: Final = 2
+UPDATES: Final = 20
+"""How many updates are traced: the heap has settled by then. The second already finds the optimizer's state."""
+
+_SURVEY_UPDATES: Final = 1
 _TINY_STEPS: Final = 2
 
 
-def trace_update(model: BaseAlgorithm, *, rows: int) -> tuple[UpdateTrace, Recording]:
-    """Return the trace of two updates of ``rows`` rows each, and the raw recording."""
+def trace_update(model: BaseAlgorithm, *, rows: int, updates: int = UPDATES) -> UpdateTrace:
+    """Return the trace of updates of ``rows`` rows each, with what the allocator makes of them."""
     started = time.monotonic()
+    scratch = scratch_per_row(survey(model, rows=rows).convolutions)
+    trim()
+    heap = ShadowHeap()
+    record = _record(model, rows=rows, updates=updates, scratch=scratch, heap=heap)
+    reading = HeapReading(
+        peak_bytes=record.heap_peak_bytes, peak_event=record.heap_peak_event, end_bytes=record.heap_end_bytes
+    )
+    return UpdateTrace(
+        allocations=record.allocations,
+        rows=rows,
+        heap=reading if heap.is_real else None,
+        seconds=time.monotonic() - started,
+    )
+
+
+def survey(model: BaseAlgorithm, *, rows: int) -> Recording:
+    """Return the recording of one update without a heap: which operations there are."""
+    return _record(model, rows=rows, updates=_SURVEY_UPDATES)
+
+
+def _record(model: BaseAlgorithm, *, rows: int, updates: int, **options: Any) -> Recording:
     samples = _sample(model)
     with _undisturbed_random_numbers():
         mode = fake_mode()
         with mode, modules_stay_where_they_are(), weightless_arrays():
             twin = _fake_twin(model)
-        with recording(mode, denied=_denied(model)) as record:
+        with recording(mode, denied=_denied(model), **options) as record:
             _note_parameters(twin, record)
-            _train(twin, model, samples, rows, record)
+            _train(twin, _Stub(samples, rows, record, updates))
             _name_optimizer_state(twin, record)
-            allocations = record.allocations()
-    return UpdateTrace(allocations=allocations, rows=rows, seconds=time.monotonic() - started), record
+            record.finish()
+    return record
 
 
 def _denied(model: BaseAlgorithm) -> frozenset[str]:
@@ -61,6 +87,7 @@ def _fake_twin(model: BaseAlgorithm) -> BaseAlgorithm:
     twin.device = torch.device("cpu")
     twin.policy_kwargs = dict(model.policy_kwargs)
     if isinstance(twin, OffPolicyAlgorithm):
+        twin.replay_buffer_kwargs = dict(model.replay_buffer_kwargs)
         twin.replay_buffer = _Nothing()
     twin._setup_model()
     twin.set_logger(Logger(folder=None, output_formats=[]))
@@ -74,31 +101,35 @@ class _Nothing:
 class _Stub:
     """A buffer that hands out one fake minibatch after the other, by way of a NumPy copy as the real one does."""
 
-    def __init__(self, samples: Any, rows: int, record: Recording, size: int) -> None:
-        self._samples, self._rows, self._record = samples, rows, record
+    def __init__(self, samples: Any, rows: int, record: Recording, updates: int) -> None:
+        self._samples, self._record, self.updates = samples, record, updates
         self.values: Any = np.zeros(2, dtype=np.float32)
         self.returns: Any = self.values
-        self.buffer_size, self.n_envs, self.full, self.pos = size, 1, True, 0
+        self.buffer_size, self.n_envs, self.full, self.pos, self.rows = rows, 1, True, 0, rows
 
     def get(self, batch_size: int | None = None) -> Iterator[Any]:
-        for _ in range(PASSES):
-            yield self._minibatch()
+        """Yield minibatches as a rollout buffer does: all rows at once where no size is asked for."""
+        if batch_size is None:
+            yield self._minibatch(self.rows)
+            return
+        for _ in range(self.updates):
+            yield self._minibatch(min(batch_size, self.rows))
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
-        return self._minibatch()
+        return self._minibatch(batch_size)
 
-    def _minibatch(self) -> Any:
+    def _minibatch(self, rows: int) -> Any:
         """Return a minibatch as tensors; for a moment there is another as NumPy arrays beside it."""
-        as_numpy = self._made(trace.HOST)
-        minibatch = self._made(trace.MINIBATCH)
+        as_numpy = self._made(rows, trace.HOST)
+        minibatch = self._made(rows, trace.MINIBATCH)
         del as_numpy
         return minibatch
 
-    def _made(self, kind: str) -> Any:
+    def _made(self, rows: int, kind: str) -> Any:
         def fake(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
-            made = torch.empty((self._rows, *value.shape[1:]), dtype=value.dtype)
+            made = torch.empty((rows, *value.shape[1:]), dtype=value.dtype)
             self._record.name(made, kind)
             return made
 
@@ -110,17 +141,27 @@ class _Stub:
         return rest._replace(lstm_states=tree_map(torch.empty_like, states))
 
 
-def _train(twin: BaseAlgorithm, model: BaseAlgorithm, samples: Any, rows: int, record: Recording) -> None:
-    stub = _Stub(samples, rows, record, size=rows)
+def _train(twin: BaseAlgorithm, stub: _Stub) -> None:
+    """Run the algorithm's own update on the stub's minibatches."""
     if isinstance(twin, OffPolicyAlgorithm):
         twin.replay_buffer = stub
-        twin.train(gradient_steps=PASSES, batch_size=rows)
+        twin.train(gradient_steps=stub.updates, batch_size=stub.rows)
         return
     assert isinstance(twin, OnPolicyAlgorithm)  # noqa: S101 - the caller has checked the family
     twin.rollout_buffer = stub
+    for _ in range(_rounds(twin, stub)):
+        twin.train()
+
+
+def _rounds(twin: Any, stub: _Stub) -> int:
+    """Return how often to call ``train()``, having set what it repeats to what the trace needs."""
     if hasattr(twin, "n_epochs"):
-        twin.n_epochs = 1
-    twin.train()
+        twin.n_epochs, twin.batch_size = 1, stub.rows
+        return 1
+    if not hasattr(twin, "n_critic_updates"):
+        return stub.updates  # A2C: one step over the whole rollout
+    rounds, stub.updates, twin.n_critic_updates = max(stub.updates // 4, 2), 2, 2
+    return rounds
 
 
 def _sample(model: BaseAlgorithm) -> Any:

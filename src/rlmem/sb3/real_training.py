@@ -1,65 +1,57 @@
-"""A real training of a run, short as it can be, that goes through every phase: the child under the meter.
+"""The child that trains a run for real, as short as it can while every phase is gone through.
 
-It says on its pipe when it enters a phase, so that readings can be told apart, and what it changed to be
-quick: epochs repeat the same step, and a replay buffer is filled before the first update.
+Epochs repeat the same step, so one is enough; a replay buffer is filled before the first update, since
+updates on the way take time and no memory more.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, Final
+from typing import Any
 
-from rlmem.observe import high_water_bytes, pss_bytes, rss_bytes
+from rlmem.measure.schedule import timesteps, without_repetition
+from rlmem.observe import high_water_bytes, rss_bytes
+from rlmem.plan.shadow_heap import spare_bytes
 from rlmem.run import run_from_mapping
 from rlmem.run.child import answer
 from rlmem.run.model import FrameworkRun
 
-_UPDATES: Final = 10
-"""Gradient steps of an off-policy run after its buffer is full: the second already finds everything in place."""
-
 
 def _reply(question: dict[str, Any]) -> dict[str, Any]:
-    import os
-
+    """Train, and say what the main process had at most; runs in the child."""
     from rlmem.sb3.building import build_model, build_vec_env
 
     run = run_from_mapping(question["run"])
     assert isinstance(run, FrameworkRun)  # noqa: S101 - only framework runs are trained
-    pid = os.getpid()
     env = build_vec_env(run.env)
-    model = build_model(run, env, **_changes(run))
-    built = rss_bytes(pid)
-    model.learn(timesteps(run), log_interval=None)
-    reply = {
-        "rss_bytes": rss_bytes(pid),
-        "hwm_bytes": high_water_bytes(pid),
-        "pss_bytes": pss_bytes(pid),
-        "built_bytes": built,
+    model = build_model(run, env, **without_repetition(run))
+    pid = os.getpid()
+    built = {
+        "built_bytes": rss_bytes(pid),
+        "built_high_water_bytes": high_water_bytes(pid),
+        "spare_bytes": spare_bytes(),
     }
+    model.learn(timesteps(run), log_interval=None, callback=_progress(question.get("progress")))
+    high_water = high_water_bytes(pid)
     env.close()
-    return reply
+    return built | {"high_water_bytes": high_water}
 
 
-def _changes(run: FrameworkRun) -> dict[str, Any]:
-    """Return what is set otherwise than in the run, without bearing on the peak."""
-    if run.spec.off_policy:
-        return {"learning_starts": _fill(run), "train_freq": (1, "step"), "gradient_steps": 1}
-    return {"n_epochs": 1} if "n_epochs" in run.spec.settings else {}
+def _progress(path: str | None) -> Any:
+    """Return a callback that writes how far the training has come into a file, for whoever shows it."""
+    if path is None:
+        return None
+    from stable_baselines3.common.callbacks import BaseCallback
 
+    class Progress(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.n_calls % 200 == 0:
+                with open(path, "w") as file:  # noqa: PTH123 - a hot path: no object for it
+                    file.write(str(self.num_timesteps))
+            return True
 
-def _fill(run: FrameworkRun) -> int:
-    from rlmem.plan.buffers import filled_rows
-
-    return filled_rows(run)
-
-
-def timesteps(run: FrameworkRun) -> int:
-    """Return how long to train: two rollouts with their updates, or a full buffer and some updates."""
-    if run.spec.off_policy:
-        return _fill(run) + _UPDATES * run.n_envs
-    if run.spec.on_policy:
-        return 2 * run.training.n_steps * run.n_envs
-    return 1
+    return Progress()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""What a framework run is made of: read off the real thing where there is one, else computed from its description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlmem.plan.buffers import BufferArray, replay_arrays, rollout_arrays
+from rlmem.plan.policies import PolicyCost, policy_cost
+from rlmem.plan.trace import UpdateTrace
+from rlmem.run.model import FrameworkRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What this machine's processes take, metered by tiny real trainings; None where nothing was metered.
+
+    ``spare_bytes`` is what the allocator holds free once the model is built, and updates use first;
+    ``startup_bytes`` is what building the model took at most beyond what it left.
+    """
+
+    floor_bytes: int | None = None
+    spare_bytes: int = 0
+    startup_bytes: int = 0
+    worker_bytes: int | None = None
+    helper_bytes: int = 0
+    described: str = "metered by a tiny real training"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """What an update that cannot be traced takes: metered for real at two batch sizes, and extrapolated."""
+
+    bytes: int
+    rows: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The pieces that a plan of a framework run is put together from."""
+
+    cost: PolicyCost
+    arrays: tuple[BufferArray, ...]
+    update: UpdateTrace | None = None
+    step: MeasuredStep | None = None
+    calibration: Calibration = Calibration()
+
+
+def described_parts(run: FrameworkRun) -> Parts:
+    """Return the parts as the run's description has them: no trace, nothing metered."""
+    return Parts(cost=policy_cost(run), arrays=described_arrays(run))
+
+
+def described_arrays(run: FrameworkRun) -> tuple[BufferArray, ...]:
+    if run.spec.on_policy:
+        return rollout_arrays(run)
+    return replay_arrays(run) if run.spec.off_policy else ()

@@ -1,0 +1,243 @@
+"""A training script run in a child process up to its first `learn()`, and the model read there.
+
+The script is not changed and nothing is trained: where it calls `learn()` of any Stable-Baselines3 or sb3-contrib
+model, the model is read, and the process ends on the spot, with its environment workers. `finally` blocks and exit
+handlers of the script do not run. Buffers are built without memory, so one larger than the machine is no obstacle.
+
+Guarded, so that nothing is left behind or lost: bytecode is not cached, Weights & Biases is off, plots are not
+shown, standard input is empty, temporary files are removed, and what the script writes or removes from Python in
+its own process is kept out of the user's folders (see `rlmem.sb3.write_guard` for what is not).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import psutil
+
+from rlmem.errors import MissingExtra, ScriptError
+from rlmem.plan.buffers import BufferArray
+from rlmem.plan.layers import Stack
+from rlmem.plan.policies import PolicyCost
+from rlmem.run import FrameworkRun, run_from_mapping, write_run
+
+if TYPE_CHECKING:
+    from rlmem.sb3.reading import ModelReading
+    from rlmem.sb3.script_run import Captured
+
+TIMEOUT_S: Final = 60.0
+_LONGEST: Final = 1000
+_EXTRAS: Final = ("stable_baselines3", "sb3_contrib", "torch", "gymnasium", "ale_py")
+_QUIET: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled", "MPLBACKEND": "Agg"}
+
+
+def capture_script(
+    script: Path, arguments: list[str], *, timeout_s: float = TIMEOUT_S, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what the model is that the script would train, as `describe` puts it; ``options`` are handed to it.
+
+    The script runs in the current directory with its own folder first on the path, as ``python script`` would.
+    """
+    if not script.is_file():
+        raise ScriptError(f"{script}: no such script")
+    with TemporaryDirectory(prefix="rlmem-") as folder, TemporaryFile() as reply, TemporaryFile() as output:
+        question = {
+            "script": str(script),
+            "arguments": arguments,
+            "folder": folder,
+            "options": dict(options or {}),
+        }
+        code = _run(question, reply, output, timeout_s=timeout_s)
+        text, printed = _contents(reply), _contents(output)
+    if code is None and not text:
+        raise ScriptError(
+            f"{script}: learn() was not reached within {timeout_s:g} s; --timeout gives it longer" + _last(printed)
+        )
+    if not text:
+        raise ScriptError(f"{script}: its process {_ending(code or 0)} before any learn()" + _last(printed))
+    answer: dict[str, Any] = json.loads(text)
+    _raise_failure(answer, script, printed)
+    return answer
+
+
+def reading_from(answer: Mapping[str, Any]) -> ModelReading:
+    """Return the reading of the model that `capture_script` answered with."""
+    from rlmem.sb3.reading import ModelReading
+
+    run = run_from_mapping(answer["run"])
+    assert isinstance(run, FrameworkRun)  # noqa: S101 - a model is never a generic run
+    stacks = {
+        name: Stack(**(answer["cost"][name] | {"output": tuple(answer["cost"][name]["output"])}))
+        for name in ("online", "targets", "graph")
+    }
+    return ModelReading(
+        run=run,
+        arrays=tuple(BufferArray(**array) for array in answer["arrays"]),
+        cost=PolicyCost(**(answer["cost"] | stacks)),
+        notes=tuple(answer["notes"]),
+    )
+
+
+def _run(question: Mapping[str, Any], reply: IO[bytes], output: IO[bytes], *, timeout_s: float) -> int | None:
+    """Return the child's exit code, or None where it had to be ended; nothing that it started outlives it."""
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, str(reply.fileno()), json.dumps(question)],
+        pass_fds=(reply.fileno(),),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=os.environ | _QUIET | {"TMPDIR": question["folder"]},
+        start_new_session=True,
+    )
+    try:
+        return child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.returncode is None:
+            _end_descendants(child.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _end_descendants(pid: int) -> None:
+    """Kill what a process started, also where it has a session of its own."""
+    with suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
+
+
+def _contents(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _last(printed: str) -> str:
+    line = printed.strip().rpartition("\n")[2].strip()
+    return f"; its last words: {line[:_LONGEST]}" if line else ""
+
+
+def _ending(code: int) -> str:
+    return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
+
+
+def _raise_failure(answer: Mapping[str, Any], script: Path, printed: str) -> None:
+    """Raise what the child says kept it from `learn()`."""
+    place = f"{script}:{answer['line']}" if answer.get("line") else str(script)
+    match answer.get("failure"):
+        case None:
+            return
+        case "missing" if answer["module"] in _EXTRAS:
+            raise MissingExtra(library=answer["module"], extra="sb3", purpose=f"running {script}")
+        case "missing":
+            raise ScriptError(
+                f"{place}: the module {answer['module']} is not installed; rlmem runs the script to read it"
+            )
+        case "input":
+            raise ScriptError(f"{place}: the script asks for input; give what it needs as arguments after --")
+        case "exit":
+            raise ScriptError(
+                f"{place}: the script ended with exit code {answer['code']} before any learn(); "
+                f"its arguments go after --" + _last(printed)
+            )
+        case "no learn":
+            raise ScriptError(f"{place}: the script ended without calling learn(){_built(answer['built'])}")
+        case "unread":
+            raise ScriptError(f"{place}: the model that it trains could not be read: {answer['error']}")
+        case _:
+            raise ScriptError(f"{place}: the script raised {answer['error']} before any learn()")
+
+
+def _built(models: list[str]) -> str:
+    if models:
+        return f"; it builds {', '.join(models)} but does not train"
+    return " of a Stable-Baselines3 model; what no adapter knows is described in a run file with `framework: generic`"
+
+
+def describe(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer about a captured model: its reading, and what its processes take so far.
+
+    Runs in the child, where ``captured.model`` is alive. `capture_script` hands ``options`` through.
+    """
+    from dataclasses import replace
+
+    from rlmem.observe import process_tree, pss_bytes, rss_bytes
+    from rlmem.sb3.callback_reading import callback_names, read_checkpoint, read_evaluation
+    from rlmem.sb3.reading import read_model
+
+    reading = read_model(captured.model, total_timesteps=captured.total_timesteps)
+    run = replace(
+        reading.run,
+        name=captured.script.name,
+        evaluation=read_evaluation(captured.callback),
+        checkpoint=read_checkpoint(captured.callback),
+    )
+    workers, worker_notes = captured.workers()
+    pid = os.getpid()
+    return {
+        "run": write_run(run),
+        "arrays": [asdict(array) for array in reading.arrays],
+        "cost": asdict(reading.cost),
+        "notes": [*reading.notes, *worker_notes, *captured.notes],
+        "callbacks": list(callback_names(captured.callback)),
+        "rss_bytes": rss_bytes(pid),
+        "pss_tree_bytes": sum(pss_bytes(each) for each in process_tree(pid)),
+        "workers": len(workers),
+        "worker_pss_bytes": [pss_bytes(each) for each in workers],
+    }
+
+
+def _reply(question: dict[str, Any], file: int) -> None:
+    """Run the script and answer from where it calls `learn()`; the child ends here either way."""
+    try:
+        from rlmem.sb3.script_run import ScriptFailure, run_until_learn
+    except ModuleNotFoundError as error:
+        _finish({"failure": "missing", "module": (error.name or "").partition(".")[0]}, file)
+        return
+    options = question["options"]
+    try:
+        run_until_learn(
+            Path(question["script"]),
+            question["arguments"],
+            folder=Path(question["folder"]),
+            then=lambda captured: _finish(_described(captured, options), file),
+        )
+    except ScriptFailure as failure:
+        _finish(failure.answer, file)
+
+
+def _described(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return describe(captured, options)
+    except Exception as error:  # the process edge: reported to the parent, not lost in the script's own handlers
+        return {"failure": "unread", "error": f"{type(error).__name__}: {error}"[:_LONGEST]}
+
+
+def _finish(answer: Mapping[str, Any], file: int) -> None:
+    """Write the answer and end this process with all that it started, wherever in the script it stands."""
+    data = json.dumps(answer).encode()
+    os.ftruncate(file, 0)
+    os.pwrite(file, data, 0)
+    _end_descendants(os.getpid())
+    if os.getpid() != os.getsid(0):  # learn() was called in a process of the script's own
+        os.killpg(os.getsid(0), signal.SIGKILL)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    # Not from here but from the module by its name: the script is about to become `__main__`.
+    from rlmem.sb3 import capture
+
+    capture._reply(json.loads(sys.argv[2]), int(sys.argv[1]))
