@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 
 from rlmem.errors import EnvironmentReadError
 from rlmem.measure.cache import remembered
-from rlmem.measure.schedule import tiny, updates
 from rlmem.plan.framework import rows_per_update
 from rlmem.plan.parts import Calibration, MeasuredStep, Parts, described_parts
+from rlmem.plan.schedule import short, updates
 from rlmem.plan.trace import UpdateTrace, trace_from_dict
 from rlmem.run import write_run
 from rlmem.run.child import ask
 from rlmem.run.model import FrameworkRun
 
-TRACED_UPDATES: Final = 20
 _TRACE_TIMEOUT_S: Final = 120.0
 _PROBE_ROWS: Final = (8, 32)
+_TELLING_BYTES: Final = 16 * 2**20
+"""A heap smaller than this says nothing about a large one."""
+
+_TRACED_UPDATES: Final = 20
+"""Updates that are traced: more than a short training makes, for the heap of a long one keeps growing a while."""
 
 
 def traced_parts(run: FrameworkRun) -> Parts:
@@ -29,34 +33,39 @@ def traced_parts(run: FrameworkRun) -> Parts:
     parts = described_parts(run)
     if run.spec.family == "search":
         return parts
+    if run.device.startswith("cuda"):
+        return replace(parts, update=_trace(run, rows_per_update(run), 0))
+    small = short(run)
     with ThreadPoolExecutor() as pool:
-        traces = pool.submit(_traces, run)
-        training = pool.submit(_tiny_training, run)
-        workers = pool.submit(_workers, run)
-        try:
-            update, small = traces.result()
-        except EnvironmentReadError:
-            return replace(
-                parts, step=_measured_step(run), calibration=_with_workers(_rough_floor(run, training), workers)
-            )
-    calibration = _calibration(run, small, training.result())
+        own_trace = pool.submit(_trace, run, rows_per_update(run), _traced_updates(run))
+        short_trace = pool.submit(_trace, run, rows_per_update(small), updates(small))
+        training = pool.submit(train, small)
+    # Alone: pages that other processes share would be divided among more of them.
+    workers = _workers(run)
+    try:
+        update = own_trace.result()
+        calibration = _calibration(run, short_trace.result(), training.result())
+    except EnvironmentReadError:
+        parts = replace(parts, step=_measured_step(run))
+        return replace(parts, calibration=_with_workers(_rough_floor(run, training.result()), workers))
     return replace(parts, update=update, calibration=_with_workers(calibration, workers))
 
 
-def _traces(run: FrameworkRun) -> tuple[UpdateTrace, UpdateTrace]:
-    """Return the trace of the run's own update, and of the tiny training's."""
-    small = tiny(run)
-    pairs = [[rows_per_update(run), TRACED_UPDATES], [rows_per_update(small), updates(small)]]
-    question = {"run": _determining(run), "updates": pairs}
-    reply = remembered(
-        "trace", question, lambda: ask("rlmem.sb3.tracing", question, subject="the update", timeout_s=_TRACE_TIMEOUT_S)
+def _traced_updates(run: FrameworkRun) -> int:
+    """Return how many updates to trace: a recurrent one is long, step by step."""
+    return 4 if run.algorithm == "RecurrentPPO" else _TRACED_UPDATES
+
+
+def _trace(run: FrameworkRun, rows: int, count: int) -> UpdateTrace:
+    """Return the trace of ``count`` updates of ``rows`` rows, from memory where it was made before."""
+    question = {"run": _determining(run), "rows": rows, "updates": count}
+    return trace_from_dict(
+        remembered(
+            "trace",
+            question,
+            lambda: ask("rlmem.sb3.tracing", question, subject="the update", timeout_s=_TRACE_TIMEOUT_S),
+        )
     )
-    own, other = (trace_from_dict(data) for data in reply["traces"])
-    return own, other
-
-
-def _tiny_training(run: FrameworkRun) -> dict[str, Any]:
-    return train(tiny(run))
 
 
 def train(run: FrameworkRun) -> dict[str, Any]:
@@ -65,7 +74,7 @@ def train(run: FrameworkRun) -> dict[str, Any]:
     return remembered(
         "training",
         question,
-        lambda: ask("rlmem.sb3.real_training", question, subject="a tiny training", timeout_s=300.0),
+        lambda: ask("rlmem.sb3.real_training", question, subject="a short training", timeout_s=300.0),
     )
 
 
@@ -78,31 +87,38 @@ def _workers(run: FrameworkRun) -> dict[str, Any] | None:
     )
 
 
-def _with_workers(calibration: Calibration, workers: Future[dict[str, Any] | None]) -> Calibration:
-    metered = workers.result()
-    return replace(calibration, **metered) if metered else calibration
+def _with_workers(calibration: Calibration, workers: dict[str, Any] | None) -> Calibration:
+    return replace(calibration, **workers) if workers else calibration
 
 
 def _calibration(run: FrameworkRun, trace: UpdateTrace, training: dict[str, Any]) -> Calibration:
-    """Return what the tiny training had beyond its buffer and its update: the process itself.
+    """Return the process without its arrays and networks, and how the real heap compares with the traced one.
 
-    An update takes the allocator's spare blocks first, so of the two only the larger counts.
+    The floor is what lies outside the heap after training (code, interpreter, threads) and what the heap had in
+    use once the model was built, without the model's own parameters and buffer.
     """
-    held = trace.heap.peak_bytes if trace.heap else trace.peak_bytes
-    buffer = sum(array.bytes for array in described_parts(tiny(run)).arrays)
-    spare = training["spare_bytes"]
-    return Calibration(
-        floor_bytes=training["high_water_bytes"] - max(held, spare + trace.alive_at_end) - buffer,
-        spare_bytes=spare,
-        startup_bytes=training["built_high_water_bytes"] - training["built_bytes"],
-    )
+    parts = described_parts(short(run))
+    buffer = sum(array.bytes for array in parts.arrays)
+    own = parts.cost.parameters * 4 + buffer
+    floor = training["trained_outside_heap_bytes"] + training["built_in_use_bytes"] - own
+    if trace.heap is None:
+        return Calibration(floor_bytes=floor)
+    real = training["high_water_bytes"] - floor - buffer
+    if trace.heap.peak_bytes < _TELLING_BYTES:
+        return Calibration(floor_bytes=floor)
+    likeness = (trace.rows / rows_per_update(run)) ** 2
+    return Calibration(floor_bytes=floor, heap_ratio=1 + (_bounded(real / trace.heap.peak_bytes) - 1) * likeness)
 
 
-def _rough_floor(run: FrameworkRun, training: Future[dict[str, Any]]) -> Calibration:
+def _bounded(ratio: float) -> float:
+    return min(max(ratio, 0.75), 1.3)
+
+
+def _rough_floor(run: FrameworkRun, training: dict[str, Any]) -> Calibration:
     """Return the floor where nothing could be traced: networks and buffer taken away, the small step left in."""
-    small = described_parts(tiny(run))
+    small = described_parts(short(run))
     known = sum(array.bytes for array in small.arrays) + small.cost.parameters * 4 + small.cost.optimized * 12
-    return Calibration(floor_bytes=int(training.result()["high_water_bytes"]) - known)
+    return Calibration(floor_bytes=int(training["high_water_bytes"]) - known)
 
 
 def _measured_step(run: FrameworkRun) -> MeasuredStep:
@@ -114,7 +130,7 @@ def _measured_step(run: FrameworkRun) -> MeasuredStep:
 
 
 def _with_rows(run: FrameworkRun, rows: int) -> FrameworkRun:
-    small = tiny(run)
+    small = short(run)
     most = max(_PROBE_ROWS)
     training = replace(small.training, n_steps=most, batch_size=rows, buffer_size=most if run.spec.off_policy else None)
     return replace(small, training=replace(training, given=training.given | {"n_steps", "batch_size", "buffer_size"}))

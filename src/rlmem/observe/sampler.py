@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from rlmem.observe.proc import process_tree, pss_bytes
 
 INTERVAL_S: Final = 0.01
+_TICK_SAMPLES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +32,8 @@ class TreePeak:
 class TreeSampler:
     """Reads a process tree over and over in a thread, and keeps the largest sum."""
 
-    def __init__(self, pid: int, *, interval_s: float = INTERVAL_S) -> None:
-        self._pid, self._interval_s = pid, interval_s
+    def __init__(self, pid: int, *, interval_s: float = INTERVAL_S, tick: Callable[[], None] | None = None) -> None:
+        self._pid, self._interval_s, self._tick = pid, interval_s, tick
         self._peak, self._processes, self._samples = 0, 0, 0
         self._started = time.monotonic()
         self._stop = threading.Event()
@@ -60,5 +62,7 @@ class TreeSampler:
             pids = process_tree(self._pid)
             total = sum(pss_bytes(pid) for pid in pids)
             self._samples += 1
+            if self._tick is not None and self._samples % _TICK_SAMPLES == 0:
+                self._tick()
             if total > self._peak:
                 self._peak, self._processes = total, len(pids)

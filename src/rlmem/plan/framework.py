@@ -142,7 +142,7 @@ def traced_update(run: FrameworkRun, parts: Parts, alive: tuple[Component, ...])
     """Return the update phase of a traced or metered run on the CPU, or nothing where it is neither."""
     update = parts.update
     if device_place(run) == "vram":
-        return ()
+        return _traced_on_gpu(run, parts, alive)
     if parts.step is not None:
         words = f"a real update at {parts.step.rows[0]} and {parts.step.rows[1]} rows, extrapolated"
         step = _update("update/step", "ram", parts.step.bytes, words, MEASURED)
@@ -155,15 +155,22 @@ def traced_update(run: FrameworkRun, parts: Parts, alive: tuple[Component, ...])
         for kind, size in update.at_peak.items()
         if size
     )
-    spare = parts.calibration.spare_bytes + update.alive_at_end - update.peak_bytes
-    return (*alive, *traced, *_kept(max(update.kept_at_peak, spare), "at the peak"))
+    return (*alive, *traced, *_kept(update.kept_at_peak(parts.calibration.heap_ratio), "at the peak"))
+
+
+def _traced_on_gpu(run: FrameworkRun, parts: Parts, alive: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Return the update phase of a traced run on a GPU: the host has a minibatch, the device all else."""
+    if parts.update is None:
+        return ()
+    host = _update("update/minibatch", "ram", parts.update.host_bytes, "the minibatch as NumPy arrays", TRACED)
+    return (*alive, host, *cuda.traced_components(parts.update, convolutional=_is_convolutional(run)))
 
 
 def kept_heap(run: FrameworkRun, parts: Parts) -> tuple[Component, ...]:
     """Return what the C library keeps of the blocks that an update has freed."""
     if parts.update is None or device_place(run) == "vram":
         return ()
-    return _kept(max(parts.update.kept_at_end, parts.calibration.spare_bytes), "after an update")
+    return _kept(parts.update.kept_at_end(parts.calibration.heap_ratio), "after an update")
 
 
 def _kept(size: int, when: str) -> tuple[Component, ...]:
@@ -191,6 +198,23 @@ def cuda_parts(
 def context(device: tuple[Component, ...]) -> tuple[Component, ...]:
     """Return the part of the device's overheads that is there from the start."""
     return tuple(part for part in device if part.path == "cuda/context")
+
+
+def between_updates(
+    full: tuple[Component, ...],
+    device: tuple[Component, ...],
+    step: tuple[Component, ...],
+    updating: tuple[Component, ...],
+) -> tuple[Component, ...]:
+    """Return what is alive between updates: the caching allocator keeps what the last one has freed."""
+    if not any(part.where == "vram" and part.basis == TRACED for part in updating):
+        return (*full, *held_back(device, step))
+    peak = sum(part.bytes for part in updating if part.where == "vram")
+    held = sum(part.bytes for part in full if part.where == "vram")
+    slack = _update("cuda/reserved_slack", "vram", 0, "reserved by the caching allocator since the last update", TRACED)
+    context = tuple(part for part in updating if part.path in ("cuda/context", "cuda/workspace"))
+    known = held + sum(part.bytes for part in context)
+    return (*full, *context, replace(slack, bytes=max(peak - known, 0)))
 
 
 def held_back(device: tuple[Component, ...], step: tuple[Component, ...]) -> tuple[Component, ...]:

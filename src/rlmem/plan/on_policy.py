@@ -26,12 +26,9 @@ def phases(run: FrameworkRun, parts: Parts) -> tuple[Phase, ...]:
     full = (*learnt, *buffer, *framework.kept_heap(run, parts))
     step = (*framework.update_step(run, cost, rows=rows, observations=1), *_natural_gradient(run, cost))
     device = framework.cuda_parts(run, cost, (*full, *step), rows=rows)
-    waiting = (*full, *framework.held_back(device, step))
-    updating = framework.traced_update(run, parts, (*framework.standing(run, parts), *buffer)) or (
-        *full,
-        *step,
-        *device,
-    )
+    traced = framework.traced_update(run, parts, (*framework.standing(run, parts), *buffer))
+    updating = traced or (*full, *step, *device)
+    waiting = framework.between_updates(full, device, step, updating)
     return (
         Phase(name="startup", components=(*base, *framework.context(device), *_made_resident(arrays, buffer))),
         Phase(name="collect", components=waiting),

@@ -12,18 +12,16 @@ from rlmem.run.model import FrameworkRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What this machine's processes take, metered by tiny real trainings; None where nothing was metered.
+    """What this machine's processes take, metered by short real trainings; None where nothing was metered.
 
-    ``spare_bytes`` is what the allocator holds free once the model is built, and updates use first;
-    ``startup_bytes`` is what building the model took at most beyond what it left.
+    ``heap_ratio`` is the heap of the short training over that of its trace: what the trace's heap is scaled by.
     """
 
     floor_bytes: int | None = None
-    spare_bytes: int = 0
-    startup_bytes: int = 0
+    heap_ratio: float = 1.0
     worker_bytes: int | None = None
     helper_bytes: int = 0
-    described: str = "metered by a tiny real training"
+    described: str = "metered by a short real training"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

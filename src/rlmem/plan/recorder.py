@@ -7,11 +7,12 @@ stand between them and ordinary training code, and each is answered here: reads 
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
@@ -54,6 +55,7 @@ class Convolution:
     output_padding: tuple[int, ...]
     groups: int
     needs_input_gradient: bool
+    output_elements: int
 
     @property
     def rows(self) -> int:
@@ -62,18 +64,25 @@ class Convolution:
     @property
     def for_any_rows(self) -> Convolution:
         """The same convolution whatever the rows: what is metered once serves all of them."""
-        return replace(self, input_shape=(0, *self.input_shape[1:]))
+        return replace(self, input_shape=(0, *self.input_shape[1:]), output_elements=0)
+
+
+Scratch: TypeAlias = Callable[[Convolution], tuple[int, ...]]
+
+
+def _no_scratch(_convolution: Convolution) -> tuple[int, ...]:
+    return ()
 
 
 @dataclass
 class Recording:
     """What was recorded so far.
 
-    ``scratch`` is what each convolution takes for a row beside its tensors. With a ``heap``, every block is
-    requested from the process's real allocator, and its largest extent is kept.
+    ``scratch`` says what a convolution takes beside its tensors, one block after the other. With a ``heap``,
+    every block is requested from the process's real allocator, and its largest extent is kept.
     """
 
-    scratch: Mapping[Convolution, float] = field(default_factory=dict)
+    scratch: Scratch = _no_scratch
     heap: ShadowHeap | None = None
     records: list[_Record] = field(default_factory=list)
     convolutions: list[Convolution] = field(default_factory=list)
@@ -120,8 +129,11 @@ class Recording:
             yield
             return
         self.convolutions.append(convolution)
-        size = int(self.scratch.get(convolution.for_any_rows, 0) * convolution.rows)
-        held = self._born(size, kind=trace.SCRATCH, op="convolution", module="oneDNN") if size else None
+        held = None
+        for size in filter(None, self.scratch(convolution)):
+            if held is not None:
+                self._died(0, held)
+            held = self._born(size, kind=trace.SCRATCH, op="convolution", module="workspace")
         yield
         if held is not None:
             self._died(0, held)
@@ -134,9 +146,7 @@ class Recording:
     def finish(self) -> None:
         """Take down what there is while the trained model is still alive, and give the heap's blocks back."""
         self.allocations = tuple(
-            Allocation(
-                bytes=item.bytes, born=item.born, died=item.died, kind=item.kind, op=item.op, module=item.module
-            )
+            Allocation(bytes=item.bytes, born=item.born, died=item.died, kind=item.kind, op=item.op, module=item.module)
             for item in self.records
         )
         if self.heap is None:
@@ -222,7 +232,25 @@ def _convolution(name: str, args: Any) -> Convolution:
         output_padding=tuple(output_padding),
         groups=int(groups),
         needs_input_gradient=bool(mask[0]),
+        output_elements=_output_elements(args, backward=backward),
     )
+
+
+def _output_elements(args: Any, *, backward: bool) -> int:
+    """Return how many elements the convolution's output has: that of its gradient, where it runs backwards."""
+    if backward:
+        return int(args[0].numel())
+    inputs, weight, _, stride, padding, dilation, transposed, output_padding, groups = args
+    sizes = zip(inputs.shape[2:], weight.shape[2:], stride, padding, dilation, output_padding, strict=True)
+    spatial = [_axis(*axis, transposed=transposed) for axis in sizes]
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    return math.prod((inputs.shape[0], channels, *spatial))
+
+
+def _axis(size: int, kernel: int, stride: int, padding: int, dilation: int, extra: int, *, transposed: bool) -> int:
+    if transposed:
+        return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + extra + 1
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
 class _AnswerNumpy(TorchFunctionMode):
@@ -244,14 +272,14 @@ def recording(
     mode: FakeTensorMode,
     *,
     denied: frozenset[str] = frozenset(),
-    scratch: Mapping[Convolution, float] | None = None,
+    scratch: Scratch = _no_scratch,
     heap: ShadowHeap | None = None,
 ) -> Iterator[Recording]:
     """Run the body on fake tensors and record what it allocates.
 
     Questions that are asked of values are answered with yes, but for the operations in ``denied``.
     """
-    result, modules = Recording(scratch=scratch or {}, heap=heap), ["training"]
+    result, modules = Recording(scratch=scratch, heap=heap), ["training"]
     with ExitStack() as stack:
         stack.enter_context(mode)
         stack.enter_context(_Recorder(result, modules, denied))

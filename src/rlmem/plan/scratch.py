@@ -17,20 +17,21 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rlmem.observe import high_water_bytes, reset_high_water, rss_bytes
-from rlmem.plan.recorder import Convolution
+from rlmem.plan.recorder import Convolution, Scratch
 from rlmem.run.child import answer, ask
 
 _PROBE_BYTES: Final = 24 * 2**20
 _M_MMAP_THRESHOLD: Final = -3
 
 
-def scratch_per_row(convolutions: Iterable[Convolution]) -> dict[Convolution, float]:
-    """Return for each distinct convolution the bytes that a row adds to what its tensors take."""
+def cpu_scratch(convolutions: Iterable[Convolution]) -> Scratch:
+    """Return what each of these convolutions takes beside its tensors on this CPU, whatever its rows."""
     distinct = list({item.for_any_rows: item for item in convolutions}.values())
     if not distinct:
-        return {}
+        return lambda _convolution: ()
     reply = ask(__name__, {"convolutions": [asdict(item) for item in distinct]}, subject="convolutions on this CPU")
-    return {item.for_any_rows: size for item, size in zip(distinct, reply["bytes_per_row"], strict=True)}
+    per_row = {item.for_any_rows: size for item, size in zip(distinct, reply["bytes_per_row"], strict=True)}
+    return lambda item: (int(per_row.get(item.for_any_rows, 0) * item.rows),)
 
 
 def _reply(question: dict[str, Any]) -> dict[str, Any]:

@@ -97,10 +97,21 @@ def _glibc() -> Any:
     return libc
 
 
-def spare_bytes() -> int:
-    """Return what the allocator of this process holds free: freed blocks that it has not given back."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeapBooks:
+    """What the allocator of this process has, and what of it is in use."""
+
+    bytes: int
+    in_use_bytes: int
+
+
+def read_books() -> HeapBooks:
+    """Return the allocator's books; zeros where the C library keeps none."""
     libc = _glibc()
-    return int(libc.mallinfo2().fordblks) if libc is not None else 0
+    if libc is None:
+        return HeapBooks(bytes=0, in_use_bytes=0)
+    info = libc.mallinfo2()
+    return HeapBooks(bytes=int(info.arena + info.hblkhd), in_use_bytes=int(info.uordblks + info.hblkhd))
 
 
 def trim() -> None:

@@ -6,7 +6,7 @@ The trace itself is made on fake tensors by `rlmem.plan.recorder`; these are its
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
@@ -67,15 +67,19 @@ class UpdateTrace:
         """The bytes alive at the peak; what the allocator keeps beside them is `kept_at_peak`."""
         return sum(self.at_peak.values())
 
-    @property
-    def kept_at_peak(self) -> int:
-        """What the allocator holds at the peak beyond what is alive."""
-        return max(self.heap.peak_bytes - self.peak_bytes, 0) if self.heap else 0
+    def kept_at_peak(self, ratio: float = 1.0) -> int:
+        """Return what the allocator holds at the peak beyond what is alive, its heap scaled by ``ratio``."""
+        return max(int(self.heap.peak_bytes * ratio) - self.peak_bytes, 0) if self.heap else 0
+
+    def kept_at_end(self, ratio: float = 1.0) -> int:
+        """Return what the allocator still holds after the last update beyond what is alive then."""
+        return max(int(self.heap.end_bytes * ratio) - self.alive_at_end, 0) if self.heap else 0
 
     @property
-    def kept_at_end(self) -> int:
-        """What the allocator still holds after the last update beyond what is alive then."""
-        return max(self.heap.end_bytes - self.alive_at_end, 0) if self.heap else 0
+    def host_bytes(self) -> int:
+        """The most that NumPy had at once."""
+        levels = replace(self, heap=None, allocations=tuple(item for item in self.allocations if item.kind == HOST))
+        return levels.peak_bytes
 
     @property
     def alive_at_end(self) -> int:

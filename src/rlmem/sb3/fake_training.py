@@ -24,23 +24,35 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch.utils._pytree import tree_map
 
 from rlmem.plan import trace
+from rlmem.plan.cuda import cudnn_workspaces
 from rlmem.plan.recorder import Recording, fake_mode, modules_stay_where_they_are, recording
-from rlmem.plan.scratch import scratch_per_row
+from rlmem.plan.scratch import cpu_scratch
 from rlmem.plan.shadow_heap import ShadowHeap, trim
 from rlmem.plan.trace import HeapReading, UpdateTrace
 from rlmem.sb3.weightless import weightless_arrays
 
-UPDATES: Final = 20
+UPDATES: Final = 10
 """How many updates are traced: the heap has settled by then. The second already finds the optimizer's state."""
 
+GPU_UPDATES: Final = 3
 _SURVEY_UPDATES: Final = 1
 _TINY_STEPS: Final = 2
 
 
-def trace_update(model: BaseAlgorithm, *, rows: int, updates: int = UPDATES) -> UpdateTrace:
-    """Return the trace of updates of ``rows`` rows each, with what the allocator makes of them."""
+def trace_on_gpu(model: BaseAlgorithm, *, rows: int, updates: int = GPU_UPDATES) -> UpdateTrace:
+    """Return the trace of updates as they run on a GPU: cuDNN's workspaces, optimizers over lists of tensors."""
     started = time.monotonic()
-    scratch = scratch_per_row(survey(model, rows=rows).convolutions)
+    record = _record(model, rows=rows, updates=updates, foreach=True, scratch=cudnn_workspaces)
+    return UpdateTrace(allocations=record.allocations, rows=rows, seconds=time.monotonic() - started)
+
+
+def trace_update(model: BaseAlgorithm, *, rows: int, updates: int = UPDATES) -> UpdateTrace:
+    """Return the trace of updates of ``rows`` rows each, with what the allocator makes of them.
+
+    A heap that an earlier trace has been in is not like a new one: one process should trace once.
+    """
+    started = time.monotonic()
+    scratch = cpu_scratch(_record(model, rows=rows, updates=_SURVEY_UPDATES).convolutions)
     trim()
     heap = ShadowHeap()
     record = _record(model, rows=rows, updates=updates, scratch=scratch, heap=heap)
@@ -55,23 +67,27 @@ def trace_update(model: BaseAlgorithm, *, rows: int, updates: int = UPDATES) -> 
     )
 
 
-def survey(model: BaseAlgorithm, *, rows: int) -> Recording:
-    """Return the recording of one update without a heap: which operations there are."""
-    return _record(model, rows=rows, updates=_SURVEY_UPDATES)
-
-
-def _record(model: BaseAlgorithm, *, rows: int, updates: int, **options: Any) -> Recording:
+def _record(model: BaseAlgorithm, *, rows: int, updates: int, foreach: bool = False, **options: Any) -> Recording:
     samples = _sample(model)
     with _undisturbed_random_numbers():
         mode = fake_mode()
         with mode, modules_stay_where_they_are(), weightless_arrays():
             twin = _fake_twin(model)
+        if foreach:
+            _step_over_lists(twin)
         with recording(mode, denied=_denied(model), **options) as record:
             _note_parameters(twin, record)
             _train(twin, _Stub(samples, rows, record, updates))
             _name_optimizer_state(twin, record)
             record.finish()
     return record
+
+
+def _step_over_lists(twin: BaseAlgorithm) -> None:
+    """Let the optimizers work as they do on a GPU: on all tensors at once, with temporaries for all."""
+    for optimizer in _optimizers(twin):
+        for group in optimizer.param_groups:
+            group["foreach"] = True
 
 
 def _denied(model: BaseAlgorithm) -> frozenset[str]:

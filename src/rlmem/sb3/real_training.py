@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
-from rlmem.measure.schedule import timesteps, without_repetition
 from rlmem.observe import high_water_bytes, rss_bytes
-from rlmem.plan.shadow_heap import spare_bytes
+from rlmem.plan.schedule import timesteps, without_repetition
+from rlmem.plan.shadow_heap import read_books
 from rlmem.run import run_from_mapping
 from rlmem.run.child import answer
 from rlmem.run.model import FrameworkRun
@@ -26,29 +27,34 @@ def _reply(question: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(run, FrameworkRun)  # noqa: S101 - only framework runs are trained
     env = build_vec_env(run.env)
     model = build_model(run, env, **without_repetition(run))
-    pid = os.getpid()
-    built = {
-        "built_bytes": rss_bytes(pid),
-        "built_high_water_bytes": high_water_bytes(pid),
-        "spare_bytes": spare_bytes(),
-    }
+    built = _reading("built")
     model.learn(timesteps(run), log_interval=None, callback=_progress(question.get("progress")))
-    high_water = high_water_bytes(pid)
+    trained = _reading("trained")
     env.close()
-    return built | {"high_water_bytes": high_water}
+    return built | trained | {"high_water_bytes": high_water_bytes(os.getpid())}
 
 
-def _progress(path: str | None) -> Any:
+def _reading(when: str) -> dict[str, int]:
+    """Return the resident set, and the part of it that is not the allocator's: code, interpreter, threads."""
+    books, resident = read_books(), rss_bytes(os.getpid())
+    return {
+        f"{when}_bytes": resident,
+        f"{when}_outside_heap_bytes": resident - books.bytes,
+        f"{when}_in_use_bytes": books.in_use_bytes,
+    }
+
+
+def _progress(name: str | None) -> Any:
     """Return a callback that writes how far the training has come into a file, for whoever shows it."""
-    if path is None:
+    if name is None:
         return None
+    path = Path(name)
     from stable_baselines3.common.callbacks import BaseCallback
 
     class Progress(BaseCallback):
         def _on_step(self) -> bool:
             if self.n_calls % 200 == 0:
-                with open(path, "w") as file:  # noqa: PTH123 - a hot path: no object for it
-                    file.write(str(self.num_timesteps))
+                path.write_text(str(self.num_timesteps))
             return True
 
     return Progress()

@@ -13,14 +13,15 @@ from rlmem.run.model import FrameworkRun
 
 
 def _reply(question: dict[str, Any]) -> dict[str, Any]:
-    """Trace the update at each number of rows that is asked for; runs in the child."""
-    from rlmem.sb3.fake_training import trace_update
+    """Trace the update; runs in the child, which traces once, since a used heap is not like a new one."""
+    from rlmem.sb3.fake_training import trace_on_gpu, trace_update
 
     run = run_from_mapping(question["run"])
     assert isinstance(run, FrameworkRun)  # noqa: S101 - only framework runs are traced
     model = weightless_model(run)
-    traces = [trace_update(model, rows=rows, updates=updates) for rows, updates in question["updates"]]
-    return {"traces": [trace_to_dict(update) for update in traces]}
+    if run.device.startswith("cuda"):
+        return trace_to_dict(trace_on_gpu(model, rows=question["rows"]))
+    return trace_to_dict(trace_update(model, rows=question["rows"], updates=question["updates"]))
 
 
 def weightless_model(run: FrameworkRun) -> Any:

@@ -1,0 +1,48 @@
+"""Predicted against measured, for people and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rlmem.measure.training import Measurement
+from rlmem.report.json import SCHEMA
+from rlmem.units import format_bytes
+
+
+def measurement_report(measurement: Measurement) -> RenderableType:
+    """Return the error first, then the two numbers, then what each phase was said to take."""
+    plan, error = measurement.plan, measurement.ram_error
+    table = Table(box=None, pad_edge=False)
+    table.add_column("peak RAM")
+    table.add_column("", justify="right")
+    table.add_column("")
+    table.add_row("predicted", format_bytes(plan.peak.ram_bytes), f"in {plan.peak.ram_phase}")
+    table.add_row("measured", format_bytes(measurement.ram_bytes), measurement.meter)
+    phases = ", ".join(f"{phase.name} {format_bytes(phase.ram_bytes)}" for phase in plan.phases)
+    lines = [
+        Text(f"phases predicted: {phases}", style="dim"),
+        Text(f"{measurement.timesteps:,} timesteps", style="dim"),
+    ]
+    if measurement.reduced:
+        lines.append(Text(measurement.reduced, style="yellow"))
+    style = "bold green" if abs(error) <= 0.05 else "bold yellow"
+    return Group(Text.assemble((f"{error:+.1%}", style), f"  {plan.run.name}"), Text(), table, Text(), *lines)
+
+
+def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
+    """Return the result as JSON has it."""
+    peak = measurement.plan.peak
+    return {
+        "schema": SCHEMA,
+        "run": measurement.run.name,
+        "predicted": {"ram_bytes": peak.ram_bytes, "ram_phase": peak.ram_phase, "vram_bytes": peak.vram_bytes},
+        "measured": {"ram_bytes": measurement.ram_bytes, "meter": measurement.meter},
+        "error": {"ram": measurement.ram_error, "vram": None},
+        "timesteps": measurement.timesteps,
+        "reduced": measurement.reduced,
+        "phases": {phase.name: phase.ram_bytes for phase in measurement.plan.phases},
+    }
