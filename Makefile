@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format bench-defaults clean
+.PHONY: help setup demo test test-slow check format bench-defaults bench-accuracy accuracy-report clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,6 +48,12 @@ format: setup ## format and fix what can be fixed
 
 bench-defaults: setup ## meter the process figures that plans assume
 	$(BIN)/python benchmarks/defaults/measure_defaults.py
+
+bench-accuracy: setup ## predicted against measured over many real runs: an hour, goes on where it was stopped
+	$(BIN)/python benchmarks/accuracy/measure_accuracy.py
+
+accuracy-report: setup ## write docs/accuracy.md and its picture from the results
+	$(BIN)/python benchmarks/accuracy/report.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ import json
 import platform
 import re
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from typing import Any
 from runs import REPEATED, RUNS, is_held_out
 
 from rlmem.machine import as_dict, read_machine
+from rlmem.measure.parts import traced_parts
 from rlmem.measure.training import measure
+from rlmem.plan import make_plan
 from rlmem.report.measurement import measurement_to_dict
-from rlmem.run import run_from_mapping
+from rlmem.run import FrameworkRun, run_from_mapping
 from rlmem.run.environment import read_environment
 
 RESULTS = Path(__file__).parents[1] / "results" / "accuracy"
@@ -34,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only runs whose name has one of these words")
     parser.add_argument("--again", action="store_true", help="make runs again that are there")
+    parser.add_argument("--replan", action="store_true", help="keep what was measured, predict it anew")
     parser.add_argument("--no-repeats", action="store_true", help="measure each run once")
     arguments = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -42,9 +46,30 @@ def main() -> None:
             continue
         for repeat in range(1 if arguments.no_repeats or name not in REPEATED else 2):
             path = RESULTS / f"{_slug(name)}{'-again' if repeat else ''}.json"
-            if path.exists() and not arguments.again:
-                continue
-            _measure(name, path)
+            if path.exists() and arguments.replan:
+                _replan(name, path)
+            elif not path.exists() or arguments.again:
+                _measure(name, path)
+
+
+def _replan(name: str, path: Path) -> None:
+    result = json.loads(path.read_text())
+    if "measured" not in result:
+        return
+    run = _load(name)
+    plan = make_plan(run, read_machine(), traced_parts(run))
+    result["predicted"] |= {"ram_bytes": plan.peak.ram_bytes, "ram_phase": plan.peak.ram_phase}
+    result["error"]["ram"] = plan.peak.ram_bytes / result["measured"]["ram_bytes"] - 1
+    result["phases"] = {phase.name: phase.ram_bytes for phase in plan.phases}
+    result["held_out"] = is_held_out(name)
+    path.write_text(json.dumps(result, indent=1))
+    print(f"{name:28} {result['error']['ram']:+8.1%}", flush=True)
+
+
+def _load(name: str) -> FrameworkRun:
+    run = run_from_mapping({"name": name, **RUNS[name]})
+    assert isinstance(run, FrameworkRun)
+    return replace(run, env=read_environment(run.env))
 
 
 def _measure(name: str, path: Path) -> None:
@@ -60,11 +85,8 @@ def _measure(name: str, path: Path) -> None:
 
 
 def _result(name: str) -> dict[str, Any]:
-    run = run_from_mapping({"name": name, **RUNS[name]})
-    from dataclasses import replace
-
-    run = replace(run, env=read_environment(run.env))
-    return {"name": name, "held_out": is_held_out(name), **measurement_to_dict(measure(run, read_machine()))}
+    measurement = measurement_to_dict(measure(_load(name), read_machine()))
+    return {"name": name, "held_out": is_held_out(name), **measurement}
 
 
 def _setting() -> dict[str, Any]:

@@ -238,6 +238,10 @@ REPEATED = tuple(sorted(RUNS)[::3])
 """A third of the runs, measured again so that the meter's own noise is known."""
 
 
+_LOOKED_AT = ("ars pendulum", "ppo vector 4 forks")
+"""Runs of the other half whose error led to a change of a default: they count as tuned on."""
+
+
 def is_held_out(name: str) -> bool:
     """Whether a run belongs to the half that the model was not tuned on."""
-    return sorted(RUNS).index(name) % 2 == 1
+    return sorted(RUNS).index(name) % 2 == 1 and name not in _LOOKED_AT

@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         inner = commands.add_parser(command.NAME, help=command.HELP, description=command.DESCRIPTION)
         command.add_arguments(inner)
-        inner.set_defaults(run=command.run)
+        inner.set_defaults(execute=command.run)
     return parser
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parsed = build_parser().parse_args(arguments)
     try:
-        code: int = parsed.run(parsed)
+        code: int = parsed.execute(parsed)
         sys.stdout.flush()
     except RlmemError as error:
         sys.stderr.write(f"rlmem: {error}\n")

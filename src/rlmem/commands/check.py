@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 NAME: Final = "check"
 HELP: Final = "what is wrong with a run's settings or its script, and what to do"
 DESCRIPTION: Final = (
-    "Check a run's settings and, where one is given, its training script (read, never run). Each finding has a "
-    "page in docs/rules. Exit code 1 when one of them is an error."
+    "Check a run's settings and, where one is given, its training script, which is read and not run unless "
+    "--capture says so. Each finding has a page in docs/rules. Exit code 1 when one of them is an error."
 )
 
 
@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_budget(parser)
     parser.add_argument("--select", type=_codes, default=(), metavar="CODES", help="only these, e.g. RLM01,RLM033")
     parser.add_argument("--ignore", type=_codes, default=(), metavar="CODES", help="all but these")
+    parser.add_argument(
+        "--capture", action="store_true", help="also run the script up to learn() and check what it would train"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -48,9 +51,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(finding.severity == "error" for finding in findings) else 0
 
 
+def _captured(script: str, arguments: argparse.Namespace) -> tuple[Finding, ...]:
+    """Return what there is to say about the run that a script would train, where that was asked for."""
+    if not arguments.capture:
+        return ()
+    from rlmem.api import machine_for, plan_captured
+    from rlmem.check import check_plan
+    from rlmem.measure.captured import capture
+
+    captured = capture(Path(script), [], timeout_s=60.0)
+    machine = machine_for(captured.run, ram_bytes=arguments.ram, vram_bytes=arguments.vram)
+    return check_plan(plan_captured(captured, machine=machine))
+
+
 def _findings(path: str, arguments: argparse.Namespace) -> tuple[Finding, ...]:
     from rlmem.check import check_plan, check_script, read_script
 
     if Path(path).suffix == ".py":
-        return check_script(read_script(path))
+        return (*check_script(read_script(path)), *_captured(path, arguments))
     return check_plan(plan_of(path, arguments))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from rlmem.commands.inputs import add_budget
+from rlmem.commands.inputs import add_budget, load_subject
 from rlmem.commands.output import console, print_json
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from rlmem.api import machine_for
     from rlmem.measure.training import measure
-    from rlmem.run import load_run
 
-    described = load_run(arguments.run_file)
+    described, _ = load_subject(arguments.run_file)
     machine = machine_for(described, ram_bytes=arguments.ram, vram_bytes=arguments.vram)
     with _progress_bar() as progress:
         measurement = measure(described, machine, most_timesteps=arguments.most_timesteps, progress=progress)

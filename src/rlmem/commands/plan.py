@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from rlmem.commands.inputs import add_budget, plan_of
+from rlmem.commands.inputs import add_budget, add_run, planned
 from rlmem.commands.output import console, print_json
 from rlmem.errors import InputError
 
@@ -13,19 +13,20 @@ NAME: Final = "plan"
 HELP: Final = "how much RAM and VRAM a run takes, by phase and component, and whether it fits"
 DESCRIPTION: Final = (
     "Say before the run how much RAM and VRAM it takes, phase by phase and component by component, and "
-    "whether that fits. Exit code 1 when it does not."
+    "whether that fits. A training script is run unmodified up to its first learn(), and no further. Exit code 1 "
+    "when it does not fit."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_file", metavar="RUN", help="a run file (YAML)")
+    add_run(parser)
     add_budget(parser)
     parser.add_argument("--phase", metavar="NAME", help="show the components of this phase instead of the peak's")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    plan = plan_of(arguments.run_file, arguments)
+    plan = planned(arguments.run, arguments)
     if arguments.phase and plan.phase(arguments.phase) is None:
         names = ", ".join(phase.name for phase in plan.phases)
         raise InputError(f"--phase must be one of {names}, but got {arguments.phase!r}")

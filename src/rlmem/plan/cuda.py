@@ -1,7 +1,8 @@
 """What a CUDA process has on the device besides its tensors, and what the caching allocator makes of them.
 
-Figures are defaults metered on one H200 with torch 2.11 (`benchmarks/results/cuda_facts.json`), and shown as
-`assumed`. A traced update is replayed through the model of the caching allocator: VRAM is what the driver counts.
+Figures are defaults metered on one H200 with torch 2.11, and shown as `assumed`: workspaces in
+`benchmarks/results/cuda_facts.json`, the context as driver less reserved in `cuda_accuracy.json` beside it. A
+traced update is replayed through the model of the caching allocator: VRAM is what the driver counts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 MIB: Final = 2**20
 
 CONTEXT_BYTES: Final = {False: 751 * MIB, True: 767 * MIB}
-"""Driver context and loaded kernels, without and with convolutions."""
+"""Driver context and loaded kernels, without and with those of cuDNN."""
 
 _CUBLAS_WORKSPACES: Final = (32 * MIB, MIB, 32 * MIB, MIB)
 """cuBLAS's workspace on Hopper and cuBLASLt's, once for the training thread and once for autograd's."""
@@ -48,7 +49,7 @@ def cudnn_workspaces(convolution: Convolution) -> tuple[int, ...]:
     return (copies, weight) if convolution.needs_input_gradient else (weight,)
 
 
-def traced_components(update: UpdateTrace, *, convolutional: bool) -> tuple[Component, ...]:
+def traced_components(update: UpdateTrace, *, with_cudnn: bool) -> tuple[Component, ...]:
     """Return the device's memory at the peak of a traced update, as the driver counts it."""
     peak = replay(_events(update))
     kinds = {kind: size for kind, size in update.at_peak.items() if kind != trace.HOST and size}
@@ -57,7 +58,7 @@ def traced_components(update: UpdateTrace, *, convolutional: bool) -> tuple[Comp
     slack = max(peak.peak_reserved_bytes - sum(kinds.values()) - CUBLAS_BYTES, 0)
     return (
         *parts,
-        _assumed("cuda/context", CONTEXT_BYTES[convolutional], "driver context and kernels: metered on an H200"),
+        _assumed("cuda/context", CONTEXT_BYTES[with_cudnn], "driver context and kernels: metered on an H200"),
         _assumed("cuda/workspace", CUBLAS_BYTES, "cuBLAS and cuBLASLt on Hopper, for two threads"),
         _traced("cuda/reserved_slack", slack, "reserved by the caching allocator beyond that: lifetimes replayed"),
     )

@@ -15,13 +15,14 @@ from rlmem.units import format_bytes, plural
 
 MIB: Final = 2**20
 
-FLOOR_BYTES: Final = {"Mlp": 320 * MIB, "Cnn": 355 * MIB, "MultiInput": 355 * MIB, "Linear": 320 * MIB}
+FLOOR_BYTES: Final = {"Mlp": 320 * MIB, "Cnn": 355 * MIB, "MultiInput": 355 * MIB, "Linear": 245 * MIB}
 """Interpreter, torch, Stable-Baselines3, gymnasium, and what the first update loads lazily, by kind of policy."""
 
 RECURRENT_FLOOR_BYTES: Final = 355 * MIB
 
-CUDA_FLOOR_BYTES: Final = 1100 * MIB
-"""The host side of a CUDA context: driver and library code mapped and touched. Not metered yet."""
+CUDA_FLOOR_BYTES: Final = 1200 * MIB
+"""The host side of a CUDA process: driver and library code mapped and touched. On one H200 machine such processes had
+1.2 to 1.8 GiB in all, without their buffers (`benchmarks/results/cuda_accuracy.json`)."""
 
 GENERIC_FLOOR_BYTES: Final = 310 * MIB
 """Interpreter, NumPy, torch and its first optimizer."""
@@ -31,6 +32,10 @@ WORKER_BYTES: Final = {"fork": 7 * MIB, "forkserver": 150 * MIB, "spawn": 151 * 
 
 HELPER_BYTES: Final = {"fork": 0, "forkserver": 14 * MIB, "spawn": 7 * MIB}
 """The fork server and the resource tracker that multiprocessing starts beside the workers."""
+
+FORKED_PAGES_BYTES: Final = 50 * MIB
+"""Old copies of pages that the main process has changed since a fork; the workers share them among themselves. From
+one run of the accuracy benchmark."""
 
 IN_PROCESS_ENV_BYTES: Final = 1 * MIB
 """A small environment in the main process: CartPole has 4 KiB, an Atari game 1.3 MiB, emulators far more."""
@@ -50,6 +55,8 @@ def framework_floor(run: FrameworkRun, calibration: Calibration) -> Component:
             basis=MEASURED,
         )
     kind = run.policy.class_name.removesuffix("Policy").removesuffix("Lstm")
+    if run.algorithm == "ARS":
+        kind = "Linear"  # no optimizer, and none of the modules that torch imports with the first one
     size = RECURRENT_FLOOR_BYTES if run.algorithm == "RecurrentPPO" else FLOOR_BYTES[kind]
     return _floor(run.processes, run.device, size, "interpreter, torch, framework")
 
@@ -71,6 +78,9 @@ def environments(run: FrameworkRun, calibration: Calibration) -> tuple[Component
     """Return the environments, in worker processes or in the main one, and the evaluation's beside them."""
     env, evaluation = run.env, run.evaluation
     parts = [_envs("process/workers", "process/environments", env.n_envs, env.workers, run, calibration)]
+    if env.workers == "subprocess" and start_method(env) == "fork":
+        words = "pages that the main process changes after the fork, kept by the workers: default"
+        parts.append(_ram("process/forked_pages", FORKED_PAGES_BYTES, words))
     if evaluation is not None:
         paths = ("process/eval_workers", "process/eval_environments")
         parts.append(_envs(*paths, evaluation.n_envs, evaluation.workers, run, calibration))

@@ -90,6 +90,7 @@ class Recording:
     heap_peak_bytes: int = 0
     heap_peak_event: int = 0
     heap_end_bytes: int = 0
+    alive_bytes: int = 0
     allocations: tuple[Allocation, ...] = ()
     _alive: dict[int, _Record] = field(default_factory=dict)
 
@@ -107,16 +108,22 @@ class Recording:
         record = _Record(bytes=size, born=self.clock, kind=kind, op=op, module=module)
         self.clock += 1
         self.records.append(record)
+        self.alive_bytes += size
         if self.heap is not None:
             record.block = self.heap.allocate(size)
-            level = self.heap.level()
+            level = self._heap_level(self.heap)
             if level > self.heap_peak_bytes:
                 self.heap_peak_bytes, self.heap_peak_event = level, record.born
         return record
 
+    def _heap_level(self, heap: ShadowHeap) -> int:
+        """Return the heap's extent. One that was used before has holes: filling them takes memory without growth."""
+        return max(heap.level(), self.alive_bytes)
+
     def _died(self, key: int, record: _Record) -> None:
         record.died = self.clock
         self.clock += 1
+        self.alive_bytes -= record.bytes
         if self._alive.get(key) is record:
             del self._alive[key]
         if self.heap is not None and record.block is not None:
@@ -151,7 +158,7 @@ class Recording:
         )
         if self.heap is None:
             return
-        self.heap_end_bytes = self.heap.level()
+        self.heap_end_bytes = self._heap_level(self.heap)
         for record in self.records:
             if record.died is None and record.block is not None:
                 self.heap.free(record.block)

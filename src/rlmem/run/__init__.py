@@ -17,12 +17,16 @@ from rlmem.run.wrappers import stored_observation
 
 def load_run(path: str | Path) -> Run:
     """Return the run of a run file, what it names by import path or id read from the real thing."""
-    run = read_run(path)
+    return complete_run(read_run(path), source=str(path))
+
+
+def complete_run(run: Run, *, source: str) -> Run:
+    """Return the run with what it names by import path or id read from the real thing."""
     if isinstance(run, GenericRun):
         return run
     run = replace(run, env=read_environment(run.env))
     if problem := complaint(run):
-        raise InputError(f"{path}: {problem}")
+        raise InputError(f"{source}: {problem}")
     return _with_features(run)
 
 
@@ -35,4 +39,4 @@ def _with_features(run: FrameworkRun) -> FrameworkRun:
     return replace(run, policy=replace(run.policy, features=(opaque,)))
 
 
-__all__ = ["FrameworkRun", "GenericRun", "Run", "load_run", "read_run", "run_from_mapping", "write_run"]
+__all__ = ["FrameworkRun", "GenericRun", "Run", "complete_run", "load_run", "read_run", "run_from_mapping", "write_run"]

@@ -40,7 +40,7 @@ def ask(
     """
     with TemporaryFile() as reply, TemporaryFile() as complaints:
         code = _run(module, question, reply, complaints, subject=subject, timeout_s=timeout_s, started=started)
-        text, last = _contents(reply), _contents(complaints).strip().rpartition("\n")[2]
+        text, last = contents(reply), contents(complaints).strip().rpartition("\n")[2]
     if not text:
         raise EnvironmentReadError(f"the process that read {subject} died (exit code {code}): {last[:_LONGEST]}")
     answer: dict[str, Any] = json.loads(text)
@@ -51,7 +51,8 @@ def ask(
     return answer
 
 
-def _contents(file: IO[bytes]) -> str:
+def contents(file: IO[bytes]) -> str:
+    """Return what was written into a file, from its beginning."""
     file.seek(0)
     return file.read().decode(errors="replace")
 
@@ -76,21 +77,32 @@ def _run(
         env=os.environ | {"PYTHONPATH": path},
         start_new_session=True,
     )
+    if started is not None:
+        started(child.pid)
+    code = wait_and_end(child, timeout_s=timeout_s)
+    if code is None:
+        raise EnvironmentReadError(f"{subject} was not read within {timeout_s:.0f} s")
+    return code
+
+
+def wait_and_end(child: subprocess.Popen[bytes], *, timeout_s: float) -> int | None:
+    """Return the exit code of a child in a session of its own, or None where it had to be ended in time.
+
+    Nothing that it started outlives it.
+    """
     try:
-        if started is not None:
-            started(child.pid)
         return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        raise EnvironmentReadError(f"{subject} was not read within {timeout_s:.0f} s") from None
+        return None
     finally:
         if child.returncode is None:
-            _end_descendants(child.pid)
+            end_descendants(child.pid)
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
 
 
-def _end_descendants(pid: int) -> None:
+def end_descendants(pid: int) -> None:
     """Kill what a process started, also where it has a session of its own, as simulators often do."""
     with suppress(psutil.Error):
         for process in psutil.Process(pid).children(recursive=True):
@@ -110,5 +122,5 @@ def answer(reply: Callable[[dict[str, Any]], dict[str, Any]], arguments: list[st
         result = {"error": f"{type(error).__name__}: {error}"[:_LONGEST]}
     with os.fdopen(file, "wb") as stream:
         stream.write(json.dumps(result).encode())
-    _end_descendants(os.getpid())
+    end_descendants(os.getpid())
     os._exit(0)  # threads and exit handlers of user code do not hold up the answer

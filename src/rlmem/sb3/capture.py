@@ -17,19 +17,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final
-
-import psutil
 
 from rlmem.errors import MissingExtra, ScriptError
 from rlmem.plan.buffers import BufferArray
 from rlmem.plan.layers import Stack
 from rlmem.plan.policies import PolicyCost
 from rlmem.run import FrameworkRun, run_from_mapping, write_run
+from rlmem.run.child import contents, end_descendants, wait_and_end
 
 if TYPE_CHECKING:
     from rlmem.sb3.reading import ModelReading
@@ -58,7 +56,7 @@ def capture_script(
             "options": dict(options or {}),
         }
         code = _run(question, reply, output, timeout_s=timeout_s)
-        text, printed = _contents(reply), _contents(output)
+        text, printed = contents(reply), contents(output)
     if code is None and not text:
         raise ScriptError(
             f"{script}: learn() was not reached within {timeout_s:g} s; --timeout gives it longer" + _last(printed)
@@ -99,29 +97,7 @@ def _run(question: Mapping[str, Any], reply: IO[bytes], output: IO[bytes], *, ti
         env=os.environ | _QUIET | {"TMPDIR": question["folder"]},
         start_new_session=True,
     )
-    try:
-        return child.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if child.returncode is None:
-            _end_descendants(child.pid)
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
-def _end_descendants(pid: int) -> None:
-    """Kill what a process started, also where it has a session of its own."""
-    with suppress(psutil.Error):
-        for process in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.Error):
-                process.kill()
-
-
-def _contents(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+    return wait_and_end(child, timeout_s=timeout_s)
 
 
 def _last(printed: str) -> str:
@@ -186,17 +162,34 @@ def describe(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
     )
     workers, worker_notes = captured.workers()
     pid = os.getpid()
+    resident = rss_bytes(pid)
     return {
+        **(_traced(captured.model, run) if options.get("trace") else {}),
         "run": write_run(run),
         "arrays": [asdict(array) for array in reading.arrays],
         "cost": asdict(reading.cost),
         "notes": [*reading.notes, *worker_notes, *captured.notes],
         "callbacks": list(callback_names(captured.callback)),
-        "rss_bytes": rss_bytes(pid),
+        "rss_bytes": resident,
         "pss_tree_bytes": sum(pss_bytes(each) for each in process_tree(pid)),
         "workers": len(workers),
         "worker_pss_bytes": [pss_bytes(each) for each in workers],
     }
+
+
+def _traced(model: Any, run: FrameworkRun) -> dict[str, Any]:
+    """Return the trace of the captured model's update, or why there is none."""
+    from rlmem.plan.framework import rows_per_update
+    from rlmem.plan.trace import trace_to_dict
+    from rlmem.sb3.fake_training import trace_on_gpu, trace_update
+
+    if run.spec.family == "search":
+        return {}
+    trace = trace_on_gpu if run.device.startswith("cuda") else trace_update
+    try:
+        return {"trace": trace_to_dict(trace(model, rows=rows_per_update(run)))}
+    except Exception as error:  # user code runs in the update: whatever it raises is said, and the plan goes on
+        return {"trace_error": f"{type(error).__name__}: {error}"[:300]}
 
 
 def _reply(question: dict[str, Any], file: int) -> None:
@@ -230,7 +223,7 @@ def _finish(answer: Mapping[str, Any], file: int) -> None:
     data = json.dumps(answer).encode()
     os.ftruncate(file, 0)
     os.pwrite(file, data, 0)
-    _end_descendants(os.getpid())
+    end_descendants(os.getpid())
     if os.getpid() != os.getsid(0):  # learn() was called in a process of the script's own
         os.killpg(os.getsid(0), signal.SIGKILL)
     os._exit(0)

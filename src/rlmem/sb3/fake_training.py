@@ -78,7 +78,7 @@ def _record(model: BaseAlgorithm, *, rows: int, updates: int, foreach: bool = Fa
         with recording(mode, denied=_denied(model), **options) as record:
             _note_parameters(twin, record)
             _train(twin, _Stub(samples, rows, record, updates))
-            _name_optimizer_state(twin, record)
+            _name_what_is_left(twin, record)
             record.finish()
     return record
 
@@ -224,7 +224,10 @@ def _note_parameters(twin: BaseAlgorithm, record: Recording) -> None:
             parameter.register_post_accumulate_grad_hook(mark)
 
 
-def _name_optimizer_state(twin: BaseAlgorithm, record: Recording) -> None:
+def _name_what_is_left(twin: BaseAlgorithm, record: Recording) -> None:
+    """Name the optimizers' state, and the parameters again: TRPO puts new tensors in their place."""
+    for parameter in twin.policy.parameters():
+        record.name(parameter, trace.PARAMETERS)
     for optimizer in _optimizers(twin):
         for state in optimizer.state.values():
             for value in state.values():
