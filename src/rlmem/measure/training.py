@@ -29,6 +29,7 @@ class Measurement:
     run: FrameworkRun
     plan: Plan
     ram_bytes: int
+    ram_phase: str | None
     meter: str
     timesteps: int
     reduced: str | None = None
@@ -58,6 +59,7 @@ def measure(
         run=smaller,
         plan=plan,
         ram_bytes=peak.pss_bytes if several else reply["high_water_bytes"],
+        ram_phase=reply.get("peak_phase"),
         meter=f"summed PSS of {peak.processes} processes at {peak.rate_hz:.0f} Hz" if several else "VmHWM",
         timesteps=timesteps(smaller),
         reduced=reduced,

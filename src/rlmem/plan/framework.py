@@ -19,10 +19,6 @@ from rlmem.run.wrappers import stored_observation
 
 FLOAT_BYTES: Final = 4
 
-_KEPT_BETWEEN_UPDATES: Final = 0.6
-"""How much of what the traced heap keeps at the end a real one still has while it collects: later allocations use
-some of it and free its top. Fitted on the tuning half of the accuracy runs."""
-
 
 def standing(run: FrameworkRun, parts: Parts) -> tuple[Component, ...]:
     """Return the processes: there from the first phase to the last."""
@@ -174,8 +170,7 @@ def kept_heap(run: FrameworkRun, parts: Parts) -> tuple[Component, ...]:
     """Return what the C library keeps of the blocks that an update has freed."""
     if parts.update is None or device_place(run) == "vram":
         return ()
-    kept = parts.update.kept_at_end(parts.calibration.heap_ratio)
-    return _kept(int(kept * _KEPT_BETWEEN_UPDATES), f"after an update, {_KEPT_BETWEEN_UPDATES:.0%} of it later")
+    return _kept(parts.update.kept_at_end(parts.calibration.heap_ratio), "after an update")
 
 
 def _kept(size: int, when: str) -> tuple[Component, ...]:

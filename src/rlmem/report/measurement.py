@@ -21,7 +21,8 @@ def measurement_report(measurement: Measurement) -> RenderableType:
     table.add_column("", justify="right")
     table.add_column("")
     table.add_row("predicted", format_bytes(plan.peak.ram_bytes), f"in {plan.peak.ram_phase}")
-    table.add_row("measured", format_bytes(measurement.ram_bytes), measurement.meter)
+    phase = f"in {measurement.ram_phase}, " if measurement.ram_phase else ""
+    table.add_row("measured", format_bytes(measurement.ram_bytes), phase + measurement.meter)
     phases = ", ".join(f"{phase.name} {format_bytes(phase.ram_bytes)}" for phase in plan.phases)
     lines = [
         Text(f"phases predicted: {phases}", style="dim"),
@@ -40,7 +41,11 @@ def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": measurement.run.name,
         "predicted": {"ram_bytes": peak.ram_bytes, "ram_phase": peak.ram_phase, "vram_bytes": peak.vram_bytes},
-        "measured": {"ram_bytes": measurement.ram_bytes, "meter": measurement.meter},
+        "measured": {
+            "ram_bytes": measurement.ram_bytes,
+            "ram_phase": measurement.ram_phase,
+            "meter": measurement.meter,
+        },
         "error": {"ram": measurement.ram_error, "vram": None},
         "timesteps": measurement.timesteps,
         "reduced": measurement.reduced,
