@@ -139,7 +139,9 @@ def _noise(ram: list[dict[str, Any]]) -> list[str]:
         return ["No run was repeated, so the noise of the meter is not known."]
     differences = [abs(two["measured"]["ram_bytes"] / one["measured"]["ram_bytes"] - 1) for one, two in pairs]
     median, most = statistics.median(differences), max(differences)
-    return [f"{len(pairs)} runs were measured twice: the two differ by {median:.1%} in the median and {most:.1%} at most."]
+    return [
+        f"{len(pairs)} runs were measured twice: the two differ by {median:.1%} in the median and {most:.1%} at most."
+    ]
 
 
 def _ram_row(result: dict[str, Any]) -> str:
@@ -181,8 +183,10 @@ def _picture(ram: list[dict[str, Any]], vram: list[dict[str, Any]]) -> None:
     )  # fmt: skip
     axes[1].set_title(f"VRAM: {len(vram)} real runs")
     for axis in axes:
-        low, high = axis.get_xlim()
-        line = [max(low, 1), high]
+        points = [float(value) for group in axis.collections for value in group.get_offsets().ravel()]
+        line = [0.8 * min(points), 1.25 * max(points)]
+        axis.set_xlim(*line)
+        axis.set_ylim(*line)
         axis.plot(line, line, color="gray", linewidth=0.8)
         axis.fill_between(
             line, [0.95 * x for x in line], [1.05 * x for x in line], color="gray", alpha=0.15, label="±5 %"

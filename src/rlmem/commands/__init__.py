@@ -36,9 +36,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed command line; what stands behind the first ``--`` is a script's own, and not looked into."""
+    place = list(words).index("--") if "--" in words else len(words)
+    return build_parser().parse_args(words[:place], argparse.Namespace(arguments=list(words[place + 1 :])))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parsed = build_parser().parse_args(arguments)
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         code: int = parsed.execute(parsed)
         sys.stdout.flush()

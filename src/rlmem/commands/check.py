@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--select", type=_codes, default=(), metavar="CODES", help="only these, e.g. RLM01,RLM033")
     parser.add_argument("--ignore", type=_codes, default=(), metavar="CODES", help="all but these")
     parser.add_argument(
-        "--capture", action="store_true", help="also run the script up to learn() and check what it would train"
+        "--capture",
+        action="store_true",
+        help="also run the script (its arguments behind --) up to learn() and check what it would train",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="how long a captured script may take to learn()"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
@@ -59,7 +64,7 @@ def _captured(script: str, arguments: argparse.Namespace) -> tuple[Finding, ...]
     from rlmem.check import check_plan
     from rlmem.measure.captured import capture
 
-    captured = capture(Path(script), [], timeout_s=60.0)
+    captured = capture(Path(script), arguments.arguments, timeout_s=arguments.timeout)
     machine = machine_for(captured.run, ram_bytes=arguments.ram, vram_bytes=arguments.vram)
     return check_plan(plan_captured(captured, machine=machine))
 

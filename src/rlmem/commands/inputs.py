@@ -34,8 +34,11 @@ def _size(text: str) -> int:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add what a run may be: a run file, a training script with its own arguments, or a zoo entry."""
-    parser.add_argument("run", metavar="RUN", help="a run file (YAML), a training script (.py), or zoo:ALGO/ENV")
-    parser.add_argument("arguments", metavar="-- ARGS", nargs="*", help="the script's own arguments")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        help="a run file (YAML), zoo:ALGO/ENV, or a training script (.py); its own arguments go behind --",
+    )
     parser.add_argument("--trace", action="store_true", help="trace a run file's update and meter this machine")
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="S", help="how long a script may take to learn() (default 60)"

@@ -14,7 +14,7 @@ from rlmem.plan.schedule import short, updates
 from rlmem.plan.trace import UpdateTrace, trace_from_dict
 from rlmem.run import write_run
 from rlmem.run.child import ask
-from rlmem.run.model import FrameworkRun
+from rlmem.run.model import Budget, FrameworkRun
 
 _TRACE_TIMEOUT_S: Final = 120.0
 _PROBE_ROWS: Final = (8, 32)
@@ -138,5 +138,6 @@ def _with_rows(run: FrameworkRun, rows: int) -> FrameworkRun:
 
 def _determining(run: FrameworkRun) -> dict[str, Any]:
     """Return the run without what does not bear on its processes: the key under which findings are remembered."""
-    plain = replace(run, name="run", evaluation=None, checkpoint=None, budget=type(run.budget)())
+    training = replace(run.training, total_timesteps=None, given=run.training.given - {"total_timesteps"})
+    plain = replace(run, name="run", training=training, evaluation=None, checkpoint=None, budget=Budget())
     return write_run(plain)

@@ -47,7 +47,7 @@ class HeapReading:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateTrace:
-    """The allocations of two updates, the second of which finds the optimizer's state in place."""
+    """The allocations of some updates; from the second on the optimizer's state is in place."""
 
     allocations: tuple[Allocation, ...]
     rows: int

@@ -45,7 +45,8 @@ class _PhaseOfPeak:
     def __init__(self, model: Any) -> None:
         self._highest, self._phase = 0, "collect"
         self._merging = "flatten" if model.n_envs > 1 else "update"  # one environment is merged without a copy
-        self._train, model.train = model.train, self._watched_train
+        if hasattr(model, "train"):  # a random search has none
+            self._train, model.train = model.train, self._watched_train
         buffer = getattr(model, "rollout_buffer", None)
         if buffer is not None:
             self._get, buffer.get = buffer.get, self._watched_get
