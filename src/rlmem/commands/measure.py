@@ -6,14 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rlmem.commands.inputs import add_budget, load_subject
 from rlmem.commands.output import console, print_json
 
-if TYPE_CHECKING:
-    from rlmem.measure.training import Measurement
-
+_CAPS: Final = (1.02, 0.90)
 NAME: Final = "measure"
 HELP: Final = "train for real until the peak has been seen; predicted against measured"
 DESCRIPTION: Final = (
@@ -33,30 +31,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="fill a replay buffer for at most this long; a larger one is measured smaller (default 200000)",
     )
+    parser.add_argument(
+        "--cap",
+        action="store_true",
+        help="train again under a memory cgroup: at the predicted peak + 2 %% (must live) and - 10 %% (must die)",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from rlmem.api import machine_for
-    from rlmem.measure.training import measure
+    from rlmem.measure.training import capped, measure
 
     described, _ = load_subject(arguments.run_file)
     machine = machine_for(described, ram_bytes=arguments.ram, vram_bytes=arguments.vram)
     with _progress_bar() as progress:
         measurement = measure(described, machine, most_timesteps=arguments.most_timesteps, progress=progress)
+    caps = tuple(capped(measurement, share=share) for share in _CAPS) if arguments.cap else ()
     if arguments.json:
         from rlmem.report.measurement import measurement_to_dict
 
-        print_json(measurement_to_dict(measurement))
+        print_json(measurement_to_dict(measurement, caps))
     else:
-        _print(measurement)
-    return 0
+        from rlmem.report.measurement import measurement_report
 
-
-def _print(measurement: Measurement) -> None:
-    from rlmem.report.measurement import measurement_report
-
-    console().print(measurement_report(measurement))
+        console().print(measurement_report(measurement, caps))
+    return 0 if all(cap.lived == (cap.share > 1) for cap in caps) else 1
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from rlmem.errors import InputError
+from rlmem.errors import EnvironmentReadError, InputError
 from rlmem.machine import Machine
+from rlmem.machine.memory_group import memory_group
 from rlmem.measure.parts import traced_parts
 from rlmem.observe import TreePeak, TreeSampler
 from rlmem.plan import Plan, make_plan
@@ -30,6 +32,7 @@ class Measurement:
     plan: Plan
     ram_bytes: int
     ram_phase: str | None
+    file_bytes: int
     meter: str
     timesteps: int
     reduced: str | None = None
@@ -60,10 +63,37 @@ def measure(
         plan=plan,
         ram_bytes=peak.pss_bytes if several else reply["high_water_bytes"],
         ram_phase=reply.get("peak_phase"),
+        file_bytes=reply["file_bytes"],
         meter=f"summed PSS of {peak.processes} processes at {peak.rate_hz:.0f} Hz" if several else "VmHWM",
         timesteps=timesteps(smaller),
         reduced=reduced,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capped:
+    """Whether a training lived under a limit that the kernel enforced."""
+
+    share: float
+    limit_bytes: int
+    lived: bool
+
+
+def capped(measurement: Measurement, *, share: float) -> Capped:
+    """Train again under a memory cgroup at ``share`` of the predicted peak, and say whether it lived.
+
+    Code and libraries that other processes have in memory already are charged to nobody here, so the limit is that
+    much lower than the prediction.
+    """
+    limit = int(measurement.plan.peak.ram_bytes * share) - measurement.file_bytes
+    with memory_group(limit) as group:
+        try:
+            _train(measurement.run, None, place=group.add)
+        except EnvironmentReadError as error:
+            if f"exit code -{signal.SIGKILL}" not in str(error):
+                raise  # it failed, but not of the limit
+            return Capped(share=share, limit_bytes=limit, lived=False)
+    return Capped(share=share, limit_bytes=limit, lived=True)
 
 
 def _reduced(run: FrameworkRun, most: int | None) -> tuple[FrameworkRun, str | None]:
@@ -75,11 +105,15 @@ def _reduced(run: FrameworkRun, most: int | None) -> tuple[FrameworkRun, str | N
     return replace(run, training=training), words
 
 
-def _train(run: FrameworkRun, progress: Callable[[int, int], None] | None) -> tuple[TreePeak, dict[str, Any]]:
-    """Train in a child whose process tree is sampled from outside."""
+def _train(
+    run: FrameworkRun, progress: Callable[[int, int], None] | None, *, place: Callable[[int], None] | None = None
+) -> tuple[TreePeak, dict[str, Any]]:
+    """Train in a child whose process tree is sampled from outside; ``place`` puts it where it belongs first."""
     samplers: list[TreeSampler] = []
 
     def started(pid: int) -> None:
+        if place is not None:
+            place(pid)
         sampler = TreeSampler(pid, tick=_tick(Path(folder) / "progress", timesteps(run), progress))
         samplers.append(sampler.__enter__())
 

@@ -23,6 +23,11 @@ def high_water_bytes(pid: int) -> int:
     return _status(pid, "VmHWM")
 
 
+def file_bytes(pid: int) -> int:
+    """Return the resident pages that are backed by files: code and libraries, mostly shared with others."""
+    return _status(pid, "RssFile")
+
+
 def reset_high_water() -> None:
     """Let this process's own high-water mark begin anew."""
     (_PROC / "self/clear_refs").write_text("5")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlmem.measure.training import Measurement
+from rlmem.measure.training import Capped, Measurement
 from rlmem.report.json import SCHEMA
 from rlmem.units import format_bytes
 
 
-def measurement_report(measurement: Measurement) -> RenderableType:
+def measurement_report(measurement: Measurement, caps: tuple[Capped, ...] = ()) -> RenderableType:
     """Return the error first, then the two numbers, then what each phase was said to take."""
     plan, error = measurement.plan, measurement.ram_error
     table = Table(box=None, pad_edge=False)
@@ -30,11 +31,18 @@ def measurement_report(measurement: Measurement) -> RenderableType:
     ]
     if measurement.reduced:
         lines.append(Text(measurement.reduced, style="yellow"))
+    lines += [_cap_line(cap) for cap in caps]
     style = "bold green" if abs(error) <= 0.05 else "bold yellow"
     return Group(Text.assemble((f"{error:+.1%}", style), f"  {plan.run.name}"), Text(), table, Text(), *lines)
 
 
-def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
+def _cap_line(cap: Capped) -> Text:
+    right = cap.lived == (cap.share > 1)
+    words = f"limited to {cap.share:.0%} of the prediction ({format_bytes(cap.limit_bytes)} charged): "
+    return Text.assemble(words, ("lived" if cap.lived else "was killed", "green" if right else "bold red"))
+
+
+def measurement_to_dict(measurement: Measurement, caps: tuple[Capped, ...] = ()) -> dict[str, Any]:
     """Return the result as JSON has it."""
     peak = measurement.plan.peak
     return {
@@ -49,5 +57,6 @@ def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
         "error": {"ram": measurement.ram_error, "vram": None},
         "timesteps": measurement.timesteps,
         "reduced": measurement.reduced,
+        "caps": [asdict(cap) for cap in caps],
         "phases": {phase.name: phase.ram_bytes for phase in measurement.plan.phases},
     }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rlmem.observe import high_water_bytes, rss_bytes
+from rlmem.observe import file_bytes, high_water_bytes, rss_bytes
 from rlmem.plan.schedule import timesteps, without_repetition
 from rlmem.plan.shadow_heap import read_books
 from rlmem.run import run_from_mapping
@@ -36,7 +36,12 @@ def _reply(question: dict[str, Any]) -> dict[str, Any]:
     model.learn(timesteps(run), log_interval=None, callback=_progress(question.get("progress")))
     trained = _reading("trained")
     env.close()
-    return built | trained | {"high_water_bytes": high_water_bytes(os.getpid()), "peak_phase": phases.peak()}
+    return (
+        built
+        | trained
+        | {"high_water_bytes": high_water_bytes(os.getpid()), "peak_phase": phases.peak()}
+        | {"file_bytes": file_bytes(os.getpid())}
+    )
 
 
 class _PhaseOfPeak:
