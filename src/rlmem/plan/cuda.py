@@ -29,7 +29,7 @@ _CUBLAS_WORKSPACES: Final = (32 * MIB, MIB, 32 * MIB, MIB)
 
 CUBLAS_BYTES: Final = sum(_CUBLAS_WORKSPACES)
 
-SLACK_FRACTION: Final = 0.25
+SLACK_FRACTION: Final = 0.20
 """What the caching allocator keeps reserved beyond what is allocated at the peak, where nothing was traced."""
 
 _SPLIT_BYTES: Final = 4 * MIB
