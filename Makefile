@@ -24,8 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## plan, check and compare the bundled mine: 209 GiB that nobody computed
 	@for words in "machine" "plan examples/open_pit/full.yaml" \
 	  "check examples/open_pit/full.yaml examples/open_pit/as_documented.py" \
-	  "compare examples/open_pit/full.yaml examples/open_pit/memory_optimized.yaml \
-	    examples/open_pit/small.yaml examples/open_pit/ultra_light.yaml"; do \
+	  "compare $(wildcard examples/open_pit/*.yaml)"; do \
 	  printf '\n$$ rlmem %s\n' "$$words"; \
 	  $(BIN)/rlmem $$words || [ $$? -eq 1 ] || exit 1; \
 	done

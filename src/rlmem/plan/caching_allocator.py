@@ -22,6 +22,7 @@ whole step that is free can go back to the device.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class _Device:
         self.reserved -= size
 
 
-class _Pool:
+class _Pool(ABC):
     """Free blocks by size, and what both ways of taking memory from the device have in common."""
 
     def __init__(self, device: _Device, *, small: bool) -> None:
@@ -151,17 +152,17 @@ class _Pool:
         block.state = _FREE
         self._list(self._joined(block))
 
+    @abstractmethod
     def release(self) -> None:
         """Give back to the device what is reserved and free."""
-        raise NotImplementedError
 
+    @abstractmethod
     def segments(self) -> int:
         """Return how many separate ranges are reserved."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _grow(self, size: int) -> _Block | None:
         """Return a free block, not listed, of memory from the device; None where it is full."""
-        raise NotImplementedError
 
     def _best_fit(self, size: int) -> _Block | None:
         index = bisect_left(self._free, (size, 0))
