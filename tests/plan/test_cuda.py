@@ -22,25 +22,26 @@ TOLERANCE = 0.02
 MIB = 2**20
 
 
-def _game_boy(rows: int) -> Any:
+SHAPES = {"game boy": [144, 160, 12], "atari": [84, 84, 4]}
+
+
+def _images(shape: list[int], rows: int) -> Any:
     return run_from_mapping(
         {
             "framework": "sb3",
             "algorithm": "PPO",
             "device": "cuda",
-            "env": {"observation": {"shape": [144, 160, 12], "dtype": "uint8"}, "action": {"discrete": 6}},
+            "env": {"observation": {"shape": shape, "dtype": "uint8"}, "action": {"discrete": 6}},
             "training": {"n_steps": rows, "batch_size": rows},
             "policy": {"class": "CnnPolicy"},
         }
     )
 
 
-@pytest.mark.parametrize("rows", [256, 1024, 2048, 4096])
-def test_the_game_boy_takes_what_the_driver_counted(rows: int) -> None:
-    if not RECORDED.exists():
-        pytest.skip("the driver's figures have not been recorded")
-    driver = json.loads(RECORDED.read_text())[f"ppo game boy {rows}"]["driver_bytes"]
-    update = trace_on_gpu(weightless_model(_game_boy(rows)), rows=rows)
+@pytest.mark.parametrize(("name", "rows"), [(name, rows) for name in SHAPES for rows in (256, 1024, 4096)])
+def test_images_take_what_the_driver_counted(name: str, rows: int) -> None:
+    driver = json.loads(RECORDED.read_text())[f"ppo {name} {rows}"]["driver_bytes"]
+    update = trace_on_gpu(weightless_model(_images(SHAPES[name], rows)), rows=rows)
     total = sum(part.bytes for part in traced_components(update, with_cudnn=True))
     assert total == pytest.approx(driver, rel=TOLERANCE)
 

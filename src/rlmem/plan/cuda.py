@@ -24,10 +24,10 @@ MIB: Final = 2**20
 CONTEXT_BYTES: Final = {False: 751 * MIB, True: 767 * MIB}
 """Driver context and loaded kernels, without and with those of cuDNN."""
 
-_CUBLAS_WORKSPACES: Final = (32 * MIB, MIB, 32 * MIB, MIB)
-"""cuBLAS's workspace on Hopper and cuBLASLt's, once for the training thread and once for autograd's."""
+_CUBLAS_WORKSPACES: Final = (32 * MIB, MIB)
+"""cuBLAS's workspace on Hopper and cuBLASLt's: the training thread takes them, and autograd's again."""
 
-CUBLAS_BYTES: Final = sum(_CUBLAS_WORKSPACES)
+CUBLAS_BYTES: Final = 2 * sum(_CUBLAS_WORKSPACES)
 
 SLACK_FRACTION: Final = 0.20
 """What the caching allocator keeps reserved beyond what is allocated at the peak, where nothing was traced."""
@@ -76,19 +76,23 @@ _PATHS: Final = {
 
 
 def _events(update: UpdateTrace) -> list[Event]:
-    """Return births and deaths on the device in order, cuBLAS's workspace after the first of them."""
-    changes = [
-        (item.born, True, key, item.bytes) for key, item in enumerate(update.allocations) if item.kind != trace.HOST
+    """Return births and deaths on the device in order, with cuBLAS's workspaces where the threads first need them.
+
+    The training thread multiplies matrices when it acts, before the first update. Autograd's begins with the first
+    gradient, and its workspace is often cut from a segment that a convolution's has just left, which is then too
+    small for the next: so when it comes makes a difference to what is reserved.
+    """
+    on_device = [(key, item) for key, item in enumerate(update.allocations) if item.kind != trace.HOST]
+    changes = [(item.born, True, key, item.bytes) for key, item in on_device]
+    changes += [(item.died, False, key, item.bytes) for key, item in on_device if item.died is not None]
+    acting = sum(1 for _, item in on_device if item.kind == trace.PARAMETERS) - 0.5
+    backward = min((item.born for _, item in on_device if item.kind == trace.GRADIENTS), default=acting + 1) - 0.5
+    workspaces = [
+        (at, True, -1 - 2 * thread - index, size)
+        for thread, at in enumerate((acting, backward))
+        for index, size in enumerate(_CUBLAS_WORKSPACES)
     ]
-    changes += [
-        (item.died, False, key, item.bytes)
-        for key, item in enumerate(update.allocations)
-        if item.kind != trace.HOST and item.died is not None
-    ]
-    events: list[Event] = [(alive, key, size) for _, alive, key, size in sorted(changes)]
-    first = sum(1 for item in update.allocations if item.kind == trace.PARAMETERS)
-    workspaces: list[Event] = [(True, -1 - index, size) for index, size in enumerate(_CUBLAS_WORKSPACES)]
-    return [*events[:first], *workspaces, *events[first:]]
+    return [(alive, key, size) for _, alive, key, size in sorted([*changes, *workspaces])]
 
 
 def overheads(*, tensors_bytes: int, graph: Stack, rows: int, convolutional: bool) -> tuple[Component, ...]:

@@ -78,11 +78,13 @@ def _no_scratch(_convolution: Convolution) -> tuple[int, ...]:
 class Recording:
     """What was recorded so far.
 
-    ``scratch`` says what a convolution takes beside its tensors, one block after the other. With a ``heap``,
-    every block is requested from the process's real allocator, and its largest extent is kept.
+    ``scratch`` says what a convolution takes beside its tensors, one block after the other: cuDNN asks for it when
+    the outputs are there (``outputs_first``), oneDNN before. With a ``heap``, every block is requested from the
+    process's real allocator, and its largest extent is kept.
     """
 
     scratch: Scratch = _no_scratch
+    outputs_first: bool = False
     heap: ShadowHeap | None = None
     records: list[_Record] = field(default_factory=list)
     convolutions: list[Convolution] = field(default_factory=list)
@@ -131,17 +133,20 @@ class Recording:
 
     @contextmanager
     def convolving(self, convolution: Convolution | None) -> Iterator[None]:
-        """Hold the scratch of a convolution while it runs and its outputs appear."""
+        """Hold the scratch of a convolution while it runs and its outputs appear, or from then on."""
         if convolution is None:
             yield
             return
         self.convolutions.append(convolution)
+        if self.outputs_first:
+            yield
         held = None
         for size in filter(None, self.scratch(convolution)):
             if held is not None:
                 self._died(0, held)
             held = self._born(size, kind=trace.SCRATCH, op="convolution", module="workspace")
-        yield
+        if not self.outputs_first:
+            yield
         if held is not None:
             self._died(0, held)
 
@@ -280,13 +285,14 @@ def recording(
     *,
     denied: frozenset[str] = frozenset(),
     scratch: Scratch = _no_scratch,
+    outputs_first: bool = False,
     heap: ShadowHeap | None = None,
 ) -> Iterator[Recording]:
     """Run the body on fake tensors and record what it allocates.
 
     Questions that are asked of values are answered with yes, but for the operations in ``denied``.
     """
-    result, modules = Recording(scratch=scratch, heap=heap), ["training"]
+    result, modules = Recording(scratch=scratch, outputs_first=outputs_first, heap=heap), ["training"]
     with ExitStack() as stack:
         stack.enter_context(mode)
         stack.enter_context(_Recorder(result, modules, denied))

@@ -42,7 +42,7 @@ _TINY_STEPS: Final = 2
 def trace_on_gpu(model: BaseAlgorithm, *, rows: int, updates: int = GPU_UPDATES) -> UpdateTrace:
     """Return the trace of updates as they run on a GPU: cuDNN's workspaces, optimizers over lists of tensors."""
     started = time.monotonic()
-    record = _record(model, rows=rows, updates=updates, foreach=True, scratch=cudnn_workspaces)
+    record = _record(model, rows=rows, updates=updates, foreach=True, scratch=cudnn_workspaces, outputs_first=True)
     return UpdateTrace(allocations=record.allocations, rows=rows, seconds=time.monotonic() - started)
 
 
