@@ -12,7 +12,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## a .venv with everything, pinned by constraints.txt; fast when already done
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt setup.py src/rlmem/lean/kernels.c
 	@command -v $(PYTHON) >/dev/null || { echo "rlmem needs $(PYTHON); say PYTHON=… for another" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade pip

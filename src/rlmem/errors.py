@@ -5,6 +5,9 @@ RlmemError                 everything rlmem raises on purpose
 │   ├── RunFileError       a run file: says the file, the line, what must hold and what was got
 │   ├── ScriptError        a training script that cannot be read
 │   └── EnvironmentReadError an environment that cannot be built or read
+├── LeanBufferError        a lean buffer
+│   ├── CorruptBlockError  a block whose bytes are not what was sealed; names it
+│   └── MemoryLimitReached a buffer that would outgrow its `memory_limit`
 ├── MissingExtra           a library that is not installed; names the extra that installs it
 └── NotModelled            a run that rlmem understands but has no memory model for
 """
@@ -37,6 +40,18 @@ class ScriptError(InputError):
 
 class EnvironmentReadError(InputError):
     """An environment that cannot be built or read."""
+
+
+class LeanBufferError(RlmemError):
+    """A lean buffer that cannot do what was asked."""
+
+
+class CorruptBlockError(LeanBufferError):
+    """A block whose bytes are not what was sealed."""
+
+
+class MemoryLimitReached(LeanBufferError):  # noqa: N818 - it says what happened
+    """A buffer that would outgrow its ``memory_limit``."""
 
 
 class MissingExtra(RlmemError):  # noqa: N818 - it names what is missing, not a fault of the program

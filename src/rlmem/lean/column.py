@@ -1,0 +1,227 @@
+"""A column of observations: rows × environments, each byte held once.
+
+Rows are written in order and begin again at the first when the last has been written, as replay and rollout buffers
+do it. How observations are cut and packed is decided on the first of them and checked by value on every one; a
+column that finds itself mistaken writes itself again. One thread may write while others read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, Final
+
+import numpy as np
+
+from rlmem.errors import LeanBufferError
+from rlmem.lean.kernels import Array
+from rlmem.lean.layout import Layout, find_layout
+from rlmem.lean.packing import Packing, find_packing
+from rlmem.lean.rows import DoesNotFit, Rows
+
+_PROBED_ROWS: Final = 32
+_PROBED_BYTES: Final = 64 * 2**20
+"""After so many rows, or when they take so many bytes, the layout is decided."""
+
+_SECOND_LOOK_ROWS: Final = 1024
+_SECOND_LOOK_BYTES: Final = 256 * 2**20
+"""After so many it is seen whether most observations have been seen before."""
+
+_WINDOW_PIECES: Final = 16
+_SHARED_BYTES: Final = 512
+"""Windows of more pieces than this, each at least so large, are looked up among all that was ever seen."""
+
+_SEEN_BEFORE: Final = 0.5
+
+
+class Column:
+    """Observations of one shape, ``rows`` × ``n_envs``, bit-exactly and without their repetitions.
+
+    With ``follows``, each row has a next observation too: most often the following row's, and then held once.
+    ``compact`` keeps blocks compressed: smaller still, and slower to read.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        n_envs: int,
+        shape: tuple[int, ...],
+        dtype: Any,
+        follows: bool = False,
+        compact: bool = False,
+    ) -> None:
+        self.rows, self.n_envs = rows, n_envs
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        if self.dtype.hasobject:
+            raise LeanBufferError(f"observations must be plain numbers, but got dtype {self.dtype}")
+        self.follows, self.compact = follows, compact
+        self._written = 0
+        self._lock = RLock()
+        self._held = self._empty(Layout(shape=self.shape, dtype=self.dtype), Packing(dtype=self.dtype), shared=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = RLock()
+
+    @property
+    def layout(self) -> Layout:
+        """How an observation is cut into pieces."""
+        return self._held.layout
+
+    @property
+    def packing(self) -> Packing:
+        """How the elements of a piece are kept."""
+        return self._held.packing
+
+    @property
+    def shared(self) -> bool:
+        """Whether pieces are looked up among all that was seen in any environment."""
+        return self._held.sequences.shared
+
+    @property
+    def raw_bytes(self) -> int:
+        """What plain arrays would take for the rows written so far."""
+        one = math.prod(self.shape) * self.dtype.itemsize * (2 if self.follows else 1)
+        return int(min(self._held.written, self.rows) * self.n_envs * one)
+
+    @property
+    def nbytes(self) -> int:
+        """Everything resident: blocks, keys, the open tails, the index, the last observations."""
+        with self._lock:
+            return self._held.nbytes
+
+    # --- writing and reading ---------------------------------------------------------------------------------------
+
+    def put(self, row: int, observations: Array, following: Array | None = None) -> None:
+        """Write a row: an observation for each environment, and the one that followed it where rows have both."""
+        shape = (self.n_envs, *self.shape)
+        observations = np.asarray(observations, self.dtype).reshape(shape)
+        if self.follows != (following is not None):
+            raise LeanBufferError(f"this column {'needs' if self.follows else 'has no'} next observations")
+        if following is not None:
+            following = np.asarray(following, self.dtype).reshape(shape)
+        with self._lock:
+            self._put(row, observations, following)
+
+    def _put(self, row: int, observations: Array, following: Array | None) -> None:
+        try:
+            self._held.put(row, observations, following)
+        except DoesNotFit:
+            self._widen(observations if following is None else np.concatenate([observations, following]))
+            self._held.put(row, observations, following)
+        self._written += 1
+        if self._written in (self._rows_to_probe, self._rows_to_look_again):
+            self._decide(again=self._written != self._rows_to_probe)
+
+    def forget(self, oldest: int) -> None:
+        """Give back what only rows before ``oldest``, in the order of writing, still need."""
+        with self._lock:
+            self._held.forget(oldest)
+
+    def clear(self) -> None:
+        """Forget all rows, and keep what was learnt about them."""
+        with self._lock:
+            self._held = self._empty(self.layout, self.packing, shared=self.shared)
+
+    def get(self, rows: Array, envs: Array) -> Array:
+        """Return the observations of some rows and environments."""
+        with self._lock:
+            return self._held.get(np.asarray(rows), np.asarray(envs))
+
+    def get_next(self, rows: Array, envs: Array) -> Array:
+        """Return the observations that followed those of some rows and environments."""
+        with self._lock:
+            return self._held.get_next(np.asarray(rows), np.asarray(envs))
+
+    def get_both(self, rows: Array, envs: Array) -> tuple[Array, Array]:
+        """Return the observations and those that followed; where they overlap, so do the arrays."""
+        with self._lock:
+            return self._held.get_both(np.asarray(rows), np.asarray(envs))
+
+    # --- what the observations are like ------------------------------------------------------------------------------
+
+    @property
+    def _rows_to_probe(self) -> int:
+        return min(self.rows, _PROBED_ROWS, max(3, _PROBED_BYTES // self._step_bytes))
+
+    @property
+    def _rows_to_look_again(self) -> int | None:
+        if self.rows < _SECOND_LOOK_ROWS or self._step_bytes * _SECOND_LOOK_ROWS > _SECOND_LOOK_BYTES:
+            return None
+        return _SECOND_LOOK_ROWS
+
+    @property
+    def _step_bytes(self) -> int:
+        return max(int(self.n_envs * math.prod(self.shape) * self.dtype.itemsize), 1)
+
+    def _decide(self, *, again: bool) -> None:
+        """Look at the rows so far, and write them again if they can be held better."""
+        layout, shared = self.layout, self.shared
+        if not again:
+            layout = find_layout([*self._histories()], shape=self.shape, dtype=self.dtype)
+            shared = layout.count > _WINDOW_PIECES and layout.piece_bytes >= _SHARED_BYTES
+        elif layout.count == 1 and not shared:
+            shared = self._mostly_seen_before()
+        packing = find_packing(np.concatenate([*self._histories()]), piece_elements=self._piece_elements(layout))
+        if (layout, packing, shared) != (self.layout, self.packing, self.shared):
+            self._rewrite(layout, packing, shared=shared)
+
+    def _piece_elements(self, layout: Layout) -> int:
+        return int(layout.piece_bytes // self.dtype.itemsize)
+
+    def _histories(self) -> Iterator[Array]:
+        """Yield what the first environments saw, one step after the other."""
+        rows = np.arange(min(self._held.written, self.rows, _PROBED_ROWS))
+        for env in range(min(self.n_envs, 2)):
+            yield self._held.get(rows, np.full(len(rows), env))
+
+    def _mostly_seen_before(self) -> bool:
+        """Whether pieces that take more than a reference to them have mostly been seen before."""
+        size = self.layout.piece_bytes
+        rows = min(self._held.written, self.rows)
+        if size < _SHARED_BYTES or self._held.nbytes < rows * self.n_envs * size // 8:
+            return False
+        seen = {
+            blake2b(np.ascontiguousarray(self._held.get(np.array([row]), np.array([env]))), digest_size=8).digest()
+            for row in range(rows)
+            for env in range(self.n_envs)
+        }
+        return len(seen) < _SEEN_BEFORE * rows * self.n_envs
+
+    def _widen(self, observations: Array) -> None:
+        """Choose a packing that holds these observations too."""
+        for packing in self.packing.wider(observations):
+            try:
+                self._rewrite(self.layout, packing, shared=self.shared)
+            except DoesNotFit:
+                continue
+            return
+
+    def _rewrite(self, layout: Layout, packing: Packing, *, shared: bool) -> None:
+        """Write all rows again, one by one, in the order in which they were written."""
+        old, new = self._held, self._empty(layout, packing, shared=shared)
+        everywhere = np.arange(self.n_envs)
+        for row in range(max(old.written - self.rows, old.kept_from), old.written):
+            rows = np.full(self.n_envs, row % self.rows)
+            following = old.get_next(rows, everywhere) if self.follows else None
+            new.put(row % self.rows, old.get(rows, everywhere), following)
+        new.written, new.kept_from = old.written, old.kept_from
+        self._held = new
+
+    def _empty(self, layout: Layout, packing: Packing, *, shared: bool) -> Rows:
+        return Rows(
+            rows=self.rows,
+            n_envs=self.n_envs,
+            layout=layout,
+            packing=packing,
+            follows=self.follows,
+            compact=self.compact,
+            shared=shared,
+        )

@@ -1,0 +1,58 @@
+"""The compact form of a block: each group of its pieces a zstd frame of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rlmem.errors import CorruptBlockError, MissingExtra
+from rlmem.lean.block import HEADER_BYTES, Block
+from rlmem.lean.kernels import Array
+
+if TYPE_CHECKING:
+    import zstandard
+
+LEVEL: Final = 3
+"""zstd decodes at about the same speed whatever the level was; above this one, adding takes longer than it may."""
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtra(library="zstandard", extra="lean", purpose="a compact buffer") from error
+    return zstandard
+
+
+def pack(payload: Array, offsets: Array | None, *, size: int, group: int) -> tuple[Array, Array]:
+    """Return the frames of a block's groups and where they begin: (offsets, payload)."""
+    pieces = payload.size // size if offsets is None else offsets.size - 1
+    if offsets is None:  # plain pieces: as if each said that it is raw
+        body = np.zeros((pieces, size + 1), np.uint8)
+        body[:, 1:] = payload.reshape(pieces, size)
+        payload, offsets = body.reshape(-1), np.arange(pieces + 1, dtype=np.uint32) * np.uint32(size + 1)
+    compressor: zstandard.ZstdCompressor = _zstandard().ZstdCompressor(level=LEVEL, write_checksum=False)
+    frames = []
+    for start in range(0, pieces, group):
+        own = offsets[start : min(start + group, pieces) + 1]
+        index = (own - own[0]).astype("<u4")
+        frames.append(compressor.compress(index.tobytes() + payload[own[0] : own[-1]].tobytes()))
+    begins = np.cumsum([0, *map(len, frames)]).astype(np.uint32)
+    return begins, np.frombuffer(b"".join(frames), np.uint8)
+
+
+def unpack_group(block: Block, group: int) -> Array:
+    """Return what a group's frame holds: the offsets of its pieces, and the pieces."""
+    groups = -(-block.pieces // block.group)
+    index = block.data[HEADER_BYTES : HEADER_BYTES + 4 * (groups + 1)].view("<u4")
+    start = HEADER_BYTES + index.nbytes
+    frame = block.data[start + index[group] : start + index[group + 1]]
+    most = block.group * (block.piece_bytes + 5) + 4
+    library = _zstandard()
+    try:
+        if library.frame_content_size(frame) > most:
+            raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group} says it is too large")
+        return np.frombuffer(library.ZstdDecompressor().decompress(frame, max_output_size=most), np.uint8)
+    except library.ZstdError as error:
+        raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group}: {error}") from error

@@ -1,0 +1,217 @@
+/* The inner loops of the lean buffers: what changed between two pieces, and a minibatch put together again.
+ *
+ * Plain C without Python: every function takes addresses and sizes, touches nothing else, and runs without the
+ * interpreter's lock. `fallback.py` says the same in NumPy, and the tests hold one against the other.
+ *
+ * A piece is a fixed number of bytes. It is encoded as one byte that says how, then
+ *   RAW   its bytes
+ *   PREV  the runs that differ from the piece before it
+ *   KEY   the runs that differ from the block's key
+ *   SELF  the runs that differ from its own bytes one row earlier (nought before the first row)
+ * A run is: how many bytes to skip, how many follow (both as varints, seven bits a byte), and those bytes.
+ */
+#include <stdint.h>
+#include <string.h>
+
+enum { RAW = 0, PREV = 1, KEY = 2, SELF = 3 };
+enum { OK = 0, TORN = -1 };
+
+#define MERGED_GAP 2 /* bytes that did not change but are cheaper to repeat than to skip */
+
+static int64_t put_varint(uint8_t *out, uint64_t value) {
+    int64_t written = 0;
+    while (value >= 128) {
+        out[written++] = (uint8_t)(value | 128);
+        value >>= 7;
+    }
+    out[written++] = (uint8_t)value;
+    return written;
+}
+
+static int get_varint(const uint8_t **at, const uint8_t *end, uint64_t *value) {
+    uint64_t result = 0;
+    for (int shift = 0; shift < 63 && *at < end; shift += 7) {
+        uint8_t byte = *(*at)++;
+        result |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *value = result;
+            return OK;
+        }
+    }
+    return TORN;
+}
+
+static int64_t first_difference(const uint8_t *one, const uint8_t *other, int64_t from, int64_t size) {
+    while (from + 8 <= size) {
+        uint64_t a, b;
+        memcpy(&a, one + from, 8);
+        memcpy(&b, other + from, 8);
+        if (a != b) return from + __builtin_ctzll(a ^ b) / 8;
+        from += 8;
+    }
+    while (from < size && one[from] == other[from]) from++;
+    return from;
+}
+
+/* Write the runs in which `now` differs from `base`; return how many bytes, or -1 when they would not fit. */
+int64_t lean_runs(const uint8_t *base, const uint8_t *now, int64_t size, uint8_t *out, int64_t room) {
+    int64_t written = 0, done = 0, at = first_difference(base, now, 0, size);
+    while (at < size) {
+        int64_t end = at + 1, look = at + 1;
+        while (look < size && look - end <= MERGED_GAP) {
+            if (base[look] != now[look]) end = look + 1;
+            look++;
+        }
+        if (written + 20 + (end - at) > room) return -1;
+        written += put_varint(out + written, (uint64_t)(at - done));
+        written += put_varint(out + written, (uint64_t)(end - at));
+        memcpy(out + written, now + at, (size_t)(end - at));
+        written += end - at;
+        done = end;
+        at = first_difference(base, now, end, size);
+    }
+    return written;
+}
+
+static int apply(uint8_t *piece, int64_t size, const uint8_t *at, const uint8_t *end) {
+    int64_t place = 0;
+    while (at < end) {
+        uint64_t skip, length;
+        if (get_varint(&at, end, &skip) || get_varint(&at, end, &length)) return TORN;
+        if (skip > (uint64_t)(size - place)) return TORN;
+        place += (int64_t)skip;
+        if (length > (uint64_t)(size - place) || length > (uint64_t)(end - at)) return TORN;
+        if (length <= 16 && place + 16 <= size && end - at >= 16) {
+            /* a fixed size is one instruction; what it writes too much is put right from `kept` */
+            uint8_t kept[16];
+            memcpy(kept, piece + place, 16);
+            memcpy(kept, at, (size_t)length);
+            memcpy(piece + place, kept, 16);
+        } else {
+            memcpy(piece + place, at, (size_t)length);
+        }
+        place += (int64_t)length;
+        at += length;
+    }
+    return OK;
+}
+
+static void repeat_row(uint8_t *piece, int64_t from, int64_t to, int64_t row) {
+    while (from < to) {
+        int64_t length = to - from < row ? to - from : row;
+        if (from < row) {
+            if (length > row - from) length = row - from;
+            memset(piece + from, 0, (size_t)length);
+        } else {
+            memcpy(piece + from, piece + from - row, (size_t)length);
+        }
+        from += length;
+    }
+}
+
+static int apply_self(uint8_t *piece, int64_t size, int64_t row, const uint8_t *at, const uint8_t *end) {
+    int64_t place = 0;
+    while (at < end) {
+        uint64_t skip, length;
+        if (get_varint(&at, end, &skip) || get_varint(&at, end, &length)) return TORN;
+        if (skip > (uint64_t)(size - place)) return TORN;
+        repeat_row(piece, place, place + (int64_t)skip, row);
+        place += (int64_t)skip;
+        if (length > (uint64_t)(size - place) || length > (uint64_t)(end - at)) return TORN;
+        memcpy(piece + place, at, (size_t)length);
+        place += (int64_t)length;
+        at += length;
+    }
+    repeat_row(piece, place, size, row);
+    return OK;
+}
+
+/* Decode one piece into `piece`; `before` is the piece before it, which may be `piece` itself. */
+static int decode(uint8_t *piece, const uint8_t *before, const uint8_t *key, int64_t size, int64_t row,
+                  const uint8_t *at, const uint8_t *end) {
+    if (at >= end) return TORN;
+    uint8_t how = *at++;
+    switch (how) {
+    case RAW:
+        if (end - at != size) return TORN;
+        memcpy(piece, at, (size_t)size);
+        return OK;
+    case PREV:
+        if (before == 0) return TORN;
+        if (before != piece) memcpy(piece, before, (size_t)size);
+        return apply(piece, size, at, end);
+    case KEY:
+        if (key == 0) return TORN;
+        memcpy(piece, key, (size_t)size);
+        return apply(piece, size, at, end);
+    case SELF:
+        return apply_self(piece, size, row, at, end);
+    default:
+        return TORN;
+    }
+}
+
+/* One chunk of consecutive pieces, where it lies. `offsets` is 0 for plain pieces, one after the other. */
+struct chunk {
+    uint64_t offsets, payload, key;
+    int64_t pieces;
+};
+
+/* Put pieces together for a batch. Item i is `count` pieces, and its j-th is number `places[i * count + j]`, or
+ * `places[i] + j` when they lie `together`. Piece p lies in chunk `p / length`; chains begin at each `group`-th piece.
+ * Return 0, or 1 + the number of the item that could not be read.
+ */
+int64_t lean_gather(const struct chunk *chunks, int64_t n_chunks, int64_t length, int64_t group, int64_t size,
+                    int64_t row, const int64_t *places, int64_t together, int64_t items, int64_t count,
+                    int64_t item_bytes, uint8_t *out) {
+    for (int64_t item = 0; item < items; item++) {
+        uint8_t *piece = out + item * item_bytes;
+        int64_t last = -2;
+        for (int64_t j = 0; j < count; j++, piece += size) {
+            int64_t place = together ? places[item] + j : places[item * count + j];
+            int64_t number = place / length, index = place % length;
+            if (place < 0 || number >= n_chunks || index >= chunks[number].pieces) return 1 + item;
+            const struct chunk *chunk = &chunks[number];
+            const uint8_t *payload = (const uint8_t *)(uintptr_t)chunk->payload;
+            if (chunk->offsets == 0) {
+                memcpy(piece, payload + index * size, (size_t)size);
+                last = place;
+                continue;
+            }
+            const uint32_t *offsets = (const uint32_t *)(uintptr_t)chunk->offsets;
+            const uint8_t *key = (const uint8_t *)(uintptr_t)chunk->key;
+            const uint8_t *before = 0;
+            int64_t from = index - index % group;
+            if (last == place - 1 && index % group) { /* go on from the piece just decoded */
+                from = index;
+                before = piece - size;
+            }
+            for (int64_t k = from; k <= index; k++) {
+                if (offsets[k] > offsets[k + 1]) return 1 + item;
+                if (decode(piece, before, key, size, row, payload + offsets[k], payload + offsets[k + 1]))
+                    return 1 + item;
+                before = piece;
+            }
+            last = place;
+        }
+    }
+    return 0;
+}
+
+enum { SAME = 0, MOVED_ON = 1, NEW = 2 };
+
+/* Say for each of `items` observations of `count` pieces whether it is the `last` one, that moved on by `shift`
+ * pieces, or neither. With a shift of 0 nothing moves on.
+ */
+void lean_compare(const uint8_t *now, const uint8_t *last, int64_t items, int64_t count, int64_t size, int64_t shift,
+                  uint8_t *out) {
+    int64_t whole = count * size, gone = shift * size;
+    for (int64_t item = 0; item < items; item++, now += whole, last += whole) {
+        if (memcmp(now, last, (size_t)whole) == 0)
+            out[item] = SAME;
+        else if (shift && memcmp(now, last + gone, (size_t)(whole - gone)) == 0)
+            out[item] = MOVED_ON;
+        else
+            out[item] = NEW;
+    }
+}

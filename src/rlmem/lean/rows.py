@@ -1,0 +1,123 @@
+"""Rows of observations in one layout and packing: the index over the sequences of pieces.
+
+An observation is found by the number of its first piece. The one that followed it lies right behind what moved out,
+unless something unusual happened; only then is its number kept as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlmem.lean.kernels import MOVED_ON, NEW, SAME, Array, compare
+from rlmem.lean.layout import Layout
+from rlmem.lean.packing import Packing
+from rlmem.lean.sequences import OwnSequences, Sequences, SharedSequence
+
+
+class DoesNotFit(Exception):  # noqa: N818 - an answer, not a fault: the packing is too narrow
+    """An observation has a value that the packing cannot hold."""
+
+
+class Rows:
+    """``rows`` × ``n_envs`` observations, written in order and then over again."""
+
+    def __init__(
+        self, *, rows: int, n_envs: int, layout: Layout, packing: Packing, follows: bool, compact: bool, shared: bool
+    ) -> None:
+        self.rows, self.n_envs, self.layout, self.packing, self.follows = rows, n_envs, layout, packing, follows
+        size = packing.packed_bytes(layout.piece_bytes)
+        row = max(min(layout.row_bytes * packing.bits // (8 * layout.dtype.itemsize), size), 1)
+        kind = SharedSequence if shared else OwnSequences
+        self.sequences: Sequences = kind(
+            size=size, row=row, count=layout.count, n_envs=n_envs, compact=compact, pieces=rows * max(layout.shift, 1)
+        )
+        self.firsts: Array = np.zeros((rows, n_envs), np.uint32)
+        self.next_firsts: Array | None = None
+        self.written = self.kept_from = 0
+        self._end: Array = np.zeros(n_envs, np.int64)
+        self._last: Array | None = None
+        self._shift = layout.shift or layout.count
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def put(self, row: int, observations: Array, following: Array | None) -> None:
+        """Write a row, or raise DoesNotFit and leave everything as it was."""
+        packed = self._packed(observations)
+        packed_following = None if following is None else self._packed(following)
+        if self.written >= self.rows:
+            self.forget((row + 1) % self.rows)
+        firsts = self.firsts[row] = self._add(packed)
+        if packed_following is not None:
+            self._put_following(row, firsts, self._add(packed_following))
+        self.written += 1
+
+    def _packed(self, observations: Array) -> Array:
+        packed = self.packing.pack(self.layout.cut(observations))
+        if packed is None:
+            raise DoesNotFit
+        return packed
+
+    def _add(self, pieces: Array) -> Array:
+        """Append what is new of the observations; return the number of each one's first piece."""
+        last = self._last
+        if last is None:
+            last = self._last = np.empty_like(pieces)
+            kinds: Array = np.full(self.n_envs, NEW, np.uint8)
+        else:
+            kinds = compare(pieces, last, self.layout.shift)
+        for env in range(self.n_envs) if self.n_envs < 4 else np.flatnonzero(kinds).tolist():
+            if (kind := kinds[env]) == SAME:
+                continue
+            new = self.layout.shift if kind == MOVED_ON else self.layout.count
+            before = last[env, -1] if self._end[env] else None
+            self.sequences.extend(env, pieces[env, -new:], before)
+            self._end[env] += new
+            last[env] = pieces[env]
+        return self._end - self.layout.count
+
+    def _put_following(self, row: int, firsts: Array, nexts: Array) -> None:
+        if self.next_firsts is None and not np.array_equal(nexts, firsts + self._shift):
+            self.next_firsts = self.firsts + np.uint32(self._shift)
+        if self.next_firsts is not None:
+            self.next_firsts[row] = nexts
+
+    def forget(self, oldest: int) -> None:
+        """Give back what only rows before ``oldest``, in the order of writing, still need."""
+        self.kept_from = self.written - 1 - (self.written - 1 - oldest) % self.rows
+        self.sequences.drop_before(self.firsts[oldest] if self.rows > 1 else self._end)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def get(self, rows: Array, envs: Array) -> Array:
+        return self._read(self.firsts[rows, envs], envs)
+
+    def get_next(self, rows: Array, envs: Array) -> Array:
+        return self._read(self._nexts(rows, envs), envs)
+
+    def get_both(self, rows: Array, envs: Array) -> tuple[Array, Array]:
+        """Return observations and those that followed; where they share pieces, so do the arrays."""
+        firsts = self.firsts[rows, envs]
+        if self.next_firsts is not None and not np.array_equal(self.next_firsts[rows, envs], firsts + self._shift):
+            return self._read(firsts, envs), self._read(self._nexts(rows, envs), envs)
+        count = self.layout.count
+        both = self._pieces(firsts, envs, count + self._shift)
+        return self.layout.join(both[:, :count]), self.layout.join(both[:, self._shift :])
+
+    def _nexts(self, rows: Array, envs: Array) -> Array:
+        if self.next_firsts is None:
+            return self.firsts[rows, envs] + np.uint32(self._shift)
+        return self.next_firsts[rows, envs]
+
+    def _read(self, firsts: Array, envs: Array) -> Array:
+        return self.layout.join(self._pieces(firsts, envs, self.layout.count))
+
+    def _pieces(self, firsts: Array, envs: Array, count: int) -> Array:
+        out: Array = np.empty((len(firsts), count, self.sequences.size), np.uint8)
+        self.sequences.read(firsts.astype(np.int64), envs, out)
+        return self.packing.unpack(out, self.layout.piece_bytes // self.layout.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Everything resident: blocks, keys, the open tails, the index, the last observations."""
+        held = (self.firsts, self.next_firsts, self._last, self._end)
+        return int(self.sequences.nbytes + sum(array.nbytes for array in held if array is not None))
