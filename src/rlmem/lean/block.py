@@ -14,12 +14,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from rlmem.errors import CorruptBlockError
-from rlmem.lean.kernels import CHUNK, Array
+from rlmem.lean.kernels import Array, address
 
 MAGIC: Final = b"RLMEMBLK"
 VERSION: Final = 1
@@ -28,6 +28,10 @@ _HEADER: Final = struct.Struct("<8sHBBIIIQQ16s16s")
 HEADER_BYTES: Final = _HEADER.size
 DIGEST_BYTES: Final = 16
 NO_KEY: Final = bytes(DIGEST_BYTES)
+
+
+Chunk: TypeAlias = tuple[int, int, int, int, int]
+"""Where pieces lie, for the kernels: addresses of offsets, payload and key, how many pieces, bytes of the payload."""
 
 
 def digest(data: bytes | Array) -> bytes:
@@ -60,12 +64,13 @@ class Block:
     def nbytes(self) -> int:
         return int(self.data.nbytes)
 
-    def chunk(self) -> Array:
+    def chunk(self) -> Chunk:
         """Return where the pieces lie, for the kernels. A compact block has to be unpacked first."""
-        start = self.data.ctypes.data + HEADER_BYTES
+        start = address(self.data) + HEADER_BYTES
         offsets_bytes = 0 if self.kind == PLAIN else 4 * (self.pieces + 1)
-        key = 0 if self.key is None else self.key.data.ctypes.data
-        return np.array((start if offsets_bytes else 0, start + offsets_bytes, key, self.pieces), CHUNK)
+        key = 0 if self.key is None else address(self.key.data)
+        held = self.data.nbytes - HEADER_BYTES - offsets_bytes
+        return start if offsets_bytes else 0, start + offsets_bytes, key, self.pieces, held
 
     def verify(self) -> None:
         """Raise CorruptBlockError unless the content is what was sealed."""
@@ -142,6 +147,10 @@ def read_block(data: Array, keys: dict[bytes, Key]) -> Block:
     block.verify()
     if kind != PLAIN:
         _check_offsets(data[HEADER_BYTES : HEADER_BYTES + index].view("<u4"), payload, label)
+    if kind == COMPACT:
+        from rlmem.lean.compact import check_sizes  # which builds on blocks
+
+        check_sizes(block)
     return block
 
 

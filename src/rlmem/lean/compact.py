@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,17 +43,37 @@ def pack(payload: Array, offsets: Array | None, *, size: int, group: int) -> tup
     return begins, np.frombuffer(b"".join(frames), np.uint8)
 
 
-def unpack_group(block: Block, group: int) -> Array:
+def unpack_group(block: Block, group: int) -> bytes:
     """Return what a group's frame holds: the offsets of its pieces, and the pieces."""
-    groups = -(-block.pieces // block.group)
-    index = block.data[HEADER_BYTES : HEADER_BYTES + 4 * (groups + 1)].view("<u4")
-    start = HEADER_BYTES + index.nbytes
-    frame = block.data[start + index[group] : start + index[group + 1]]
-    most = block.group * (block.piece_bytes + 5) + 4
-    library = _zstandard()
+    library, decompressor = _tools()
     try:
-        if library.frame_content_size(frame) > most:
-            raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group} says it is too large")
-        return np.frombuffer(library.ZstdDecompressor().decompress(frame, max_output_size=most), np.uint8)
+        unpacked: bytes = decompressor.decompress(_frame(block, group))
     except library.ZstdError as error:
         raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group}: {error}") from error
+    return unpacked
+
+
+def check_sizes(block: Block) -> None:
+    """Raise CorruptBlockError when a group says that it unpacks to more than its pieces can take."""
+    library, most = _zstandard(), block.group * (block.piece_bytes + 5) + 4
+    for group in range(-(-block.pieces // block.group)):
+        if not 0 <= library.frame_content_size(_frame(block, group)) <= most:
+            raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group} says that it is too large")
+
+
+def _frame(block: Block, group: int) -> memoryview:
+    start, stop = block.data[HEADER_BYTES + 4 * group : HEADER_BYTES + 4 * group + 8].view("<u4").tolist()
+    first = HEADER_BYTES + 4 * (-(-block.pieces // block.group) + 1)
+    return memoryview(block.data)[first + start : first + stop]
+
+
+_LOCAL: Final = threading.local()
+
+
+def _tools() -> tuple[Any, Any]:
+    """Return the library and this thread's decompressor: making one takes longer than using it."""
+    if not hasattr(_LOCAL, "tools"):
+        library = _zstandard()
+        _LOCAL.tools = library, library.ZstdDecompressor()
+    tools: tuple[Any, Any] = _LOCAL.tools
+    return tools

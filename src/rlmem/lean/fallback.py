@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 RAW, PREV, KEY, SELF = range(4)
-SAME, MOVED_ON, NEW = range(3)
+SAME, MOVED_ON, NEW, STILL = range(4)
 MERGED_GAP: Final = 2
 
-CHUNK: Final = np.dtype([("offsets", "u8"), ("payload", "u8"), ("key", "u8"), ("pieces", "i8")])
+CHUNK: Final = np.dtype([("offsets", "u8"), ("payload", "u8"), ("key", "u8"), ("pieces", "i8"), ("bytes", "i8")])
 """Where a chunk of consecutive pieces lies in memory. Without offsets its pieces are plain, one after the other."""
 
 
@@ -65,11 +65,15 @@ def _piece(chunks: Array, place: int, *, length: int, group: int, size: int, row
     number, index = divmod(place, length)
     if place < 0 or number >= len(chunks) or index >= chunks[number]["pieces"]:
         raise Torn
-    offsets_at, payload_at, key_at, _ = (int(value) for value in chunks[number])
+    offsets_at, payload_at, key_at, _, held = (int(value) for value in chunks[number])
     if not offsets_at:
+        if (index + 1) * size > held:
+            raise Torn
         return _at(payload_at + index * size, size)
     offsets = _at(offsets_at, 4 * (index + 2)).view(np.uint32)
-    payload = _at(payload_at, int(offsets[-1]))
+    if offsets.max() > held:
+        raise Torn
+    payload = _at(payload_at, int(offsets.max()))
     key = _at(key_at, size) if key_at else None
     piece = None
     for number in range(index - index % group, index + 1):
@@ -141,5 +145,5 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def compare(now: Array, last: Array, shift: int) -> Array:
     same = (now == last).all(axis=(1, 2))
-    moved = (now[:, : now.shape[1] - shift] == last[:, shift:]).all(axis=(1, 2)) if shift else np.zeros_like(same)
-    return np.where(same, SAME, np.where(moved, MOVED_ON, NEW)).astype(np.uint8)
+    moved = (now[:, : now.shape[1] - shift] == last[:, shift:]).all(axis=(1, 2)) if shift else same
+    return np.where(moved, np.where(same, STILL, MOVED_ON), np.where(same, SAME, NEW)).astype(np.uint8)

@@ -73,24 +73,49 @@ int64_t lean_runs(const uint8_t *base, const uint8_t *now, int64_t size, uint8_t
     return written;
 }
 
+/* memcpy for the few bytes that most runs have: two moves that may overlap, and no call. */
+static inline void copy_run(uint8_t *to, const uint8_t *from, uint64_t length) {
+    if (length >= 8) {
+        if (length > 16) {
+            memcpy(to, from, (size_t)length);
+            return;
+        }
+        memcpy(to, from, 8);
+        memcpy(to + length - 8, from + length - 8, 8);
+    } else if (length >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + length - 4, from + length - 4, 4);
+    } else if (length >= 2) {
+        memcpy(to, from, 2);
+        memcpy(to + length - 2, from + length - 2, 2);
+    } else if (length) {
+        *to = *from;
+    }
+}
+
+/* Read how much to skip and how much follows; most often each is one byte. */
+static inline int get_head(const uint8_t **at, const uint8_t *end, uint64_t *skip, uint64_t *length) {
+    if (end - *at >= 2 && (*at)[0] < 128 && (*at)[1] < 128) {
+        *skip = (*at)[0];
+        *length = (*at)[1];
+        *at += 2;
+        return OK;
+    }
+    return get_varint(at, end, skip) || get_varint(at, end, length) ? TORN : OK;
+}
+
 static int apply(uint8_t *piece, int64_t size, const uint8_t *at, const uint8_t *end) {
-    int64_t place = 0;
+    uint8_t *place = piece;
+    uint64_t left = (uint64_t)size;
     while (at < end) {
         uint64_t skip, length;
-        if (get_varint(&at, end, &skip) || get_varint(&at, end, &length)) return TORN;
-        if (skip > (uint64_t)(size - place)) return TORN;
-        place += (int64_t)skip;
-        if (length > (uint64_t)(size - place) || length > (uint64_t)(end - at)) return TORN;
-        if (length <= 16 && place + 16 <= size && end - at >= 16) {
-            /* a fixed size is one instruction; what it writes too much is put right from `kept` */
-            uint8_t kept[16];
-            memcpy(kept, piece + place, 16);
-            memcpy(kept, at, (size_t)length);
-            memcpy(piece + place, kept, 16);
-        } else {
-            memcpy(piece + place, at, (size_t)length);
-        }
-        place += (int64_t)length;
+        if (get_head(&at, end, &skip, &length) || skip > left || length > left - skip ||
+            length > (uint64_t)(end - at))
+            return TORN;
+        place += skip;
+        copy_run(place, at, length);
+        left -= skip + length;
+        place += length;
         at += length;
     }
     return OK;
@@ -113,8 +138,7 @@ static int apply_self(uint8_t *piece, int64_t size, int64_t row, const uint8_t *
     int64_t place = 0;
     while (at < end) {
         uint64_t skip, length;
-        if (get_varint(&at, end, &skip) || get_varint(&at, end, &length)) return TORN;
-        if (skip > (uint64_t)(size - place)) return TORN;
+        if (get_head(&at, end, &skip, &length) || skip > (uint64_t)(size - place)) return TORN;
         repeat_row(piece, place, place + (int64_t)skip, row);
         place += (int64_t)skip;
         if (length > (uint64_t)(size - place) || length > (uint64_t)(end - at)) return TORN;
@@ -151,10 +175,12 @@ static int decode(uint8_t *piece, const uint8_t *before, const uint8_t *key, int
     }
 }
 
-/* One chunk of consecutive pieces, where it lies. `offsets` is 0 for plain pieces, one after the other. */
+/* One chunk of consecutive pieces, where it lies. `offsets` is 0 for plain pieces, one after the other. The payload
+ * is `bytes` long.
+ */
 struct chunk {
     uint64_t offsets, payload, key;
-    int64_t pieces;
+    int64_t pieces, bytes;
 };
 
 /* Put pieces together for a batch. Item i is `count` pieces, and its j-th is number `places[i * count + j]`, or
@@ -174,6 +200,7 @@ int64_t lean_gather(const struct chunk *chunks, int64_t n_chunks, int64_t length
             const struct chunk *chunk = &chunks[number];
             const uint8_t *payload = (const uint8_t *)(uintptr_t)chunk->payload;
             if (chunk->offsets == 0) {
+                if ((index + 1) * size > chunk->bytes) return 1 + item;
                 memcpy(piece, payload + index * size, (size_t)size);
                 last = place;
                 continue;
@@ -187,7 +214,7 @@ int64_t lean_gather(const struct chunk *chunks, int64_t n_chunks, int64_t length
                 before = piece - size;
             }
             for (int64_t k = from; k <= index; k++) {
-                if (offsets[k] > offsets[k + 1]) return 1 + item;
+                if (offsets[k] > offsets[k + 1] || offsets[k + 1] > chunk->bytes) return 1 + item;
                 if (decode(piece, before, key, size, row, payload + offsets[k], payload + offsets[k + 1]))
                     return 1 + item;
                 before = piece;
@@ -198,20 +225,17 @@ int64_t lean_gather(const struct chunk *chunks, int64_t n_chunks, int64_t length
     return 0;
 }
 
-enum { SAME = 0, MOVED_ON = 1, NEW = 2 };
+enum { SAME = 0, MOVED_ON = 1, NEW = 2, STILL = 3 };
 
-/* Say for each of `items` observations of `count` pieces whether it is the `last` one, that moved on by `shift`
- * pieces, or neither. With a shift of 0 nothing moves on.
+/* Say for each of `items` observations of `count` pieces what it is to the `last` one: the same, moved on by `shift`
+ * pieces, both, or neither. With a shift of 0, being the same is standing still.
  */
 void lean_compare(const uint8_t *now, const uint8_t *last, int64_t items, int64_t count, int64_t size, int64_t shift,
                   uint8_t *out) {
     int64_t whole = count * size, gone = shift * size;
     for (int64_t item = 0; item < items; item++, now += whole, last += whole) {
-        if (memcmp(now, last, (size_t)whole) == 0)
-            out[item] = SAME;
-        else if (shift && memcmp(now, last + gone, (size_t)(whole - gone)) == 0)
-            out[item] = MOVED_ON;
-        else
-            out[item] = NEW;
+        int same = memcmp(now, last, (size_t)whole) == 0;
+        int moved = shift ? memcmp(now, last + gone, (size_t)(whole - gone)) == 0 : same;
+        out[item] = moved ? (same ? STILL : MOVED_ON) : (same ? SAME : NEW);
     }
 }

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from rlmem.lean import fallback
-from rlmem.lean.fallback import CHUNK, MOVED_ON, NEW, SAME, Array
+from rlmem.lean.fallback import CHUNK, MOVED_ON, NEW, SAME, STILL, Array
 
-__all__ = ["CHUNK", "COMPILED", "MOVED_ON", "NEW", "SAME", "Array", "compare", "gather", "runs"]
+__all__ = ["CHUNK", "COMPILED", "MOVED_ON", "NEW", "SAME", "STILL", "Array", "address", "compare", "gather", "runs"]
 
 
 def _load() -> ctypes.CDLL | None:
@@ -43,7 +43,7 @@ COMPILED: Final = _LIBRARY is not None
 """Whether the compiled kernels are there. Without them everything works, and is many times slower."""
 
 
-def _address(array: Array) -> int:
+def address(array: Array) -> int:
     """Return where an array's first element lies; ``array.ctypes.data`` takes ten times as long."""
     address: int = array.__array_interface__["data"][0]
     return address
@@ -53,7 +53,7 @@ def runs(base: Array, now: Array, out: Array, room: int) -> int | None:
     """Write into ``out`` the runs in which ``now`` differs from ``base``; None when they take more than ``room``."""
     if _LIBRARY is None:
         return fallback.runs(base, now, out, room)
-    written: int = _LIBRARY.lean_runs(_address(base), _address(now), now.size, _address(out), room)
+    written: int = _LIBRARY.lean_runs(address(base), address(now), now.size, address(out), room)
     return None if written < 0 else written
 
 
@@ -67,27 +67,27 @@ def gather(
     if _LIBRARY is None:
         return fallback.gather(chunks, places, out, length=length, group=group, size=size, row=row, count=count)
     torn: int = _LIBRARY.lean_gather(
-        _address(chunks),
+        address(chunks),
         len(chunks),
         length,
         group,
         size,
         row,
-        _address(places),
+        address(places),
         places.ndim == 1,
         len(out),
         count,
         out.strides[0] if len(out) > 1 else out.nbytes,
-        _address(out),
+        address(out),
     )
     return torn - 1 if torn else None
 
 
 def compare(now: Array, last: Array, shift: int) -> Array:
-    """Say for each observation (items × pieces × bytes) whether it is the last, that moved on by a shift, or new."""
+    """Say of observations (items × pieces × bytes) whether each is the last one, that moved on, both, or new."""
     if _LIBRARY is None:
         return fallback.compare(now, last, shift)
     items, count, size = now.shape
     out = np.empty(items, np.uint8)
-    _LIBRARY.lean_compare(_address(now), _address(last), items, count, size, shift, _address(out))
+    _LIBRARY.lean_compare(address(now), address(last), items, count, size, shift, address(out))
     return out

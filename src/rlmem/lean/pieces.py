@@ -15,9 +15,9 @@ import numpy as np
 
 from rlmem.errors import CorruptBlockError
 from rlmem.lean import compact
-from rlmem.lean.block import COMPACT, DELTA, PLAIN, Block, Key, digest, seal
+from rlmem.lean.block import COMPACT, DELTA, PLAIN, Block, Chunk, Key, digest, seal
 from rlmem.lean.fallback import KEY, PREV, RAW, SELF
-from rlmem.lean.kernels import CHUNK, Array, runs
+from rlmem.lean.kernels import Array, address, runs
 
 GROUP: Final = 16
 _LARGE_RUNS: Final = 8
@@ -163,19 +163,19 @@ class Pieces:
         payload[: self._used] = self._payload[: self._used]
         self._payload = payload
 
-    def chunk(self) -> Array:
-        """Return where the open block's pieces lie."""
-        key = 0 if self._key is None or self._plain else self._key.data.ctypes.data
-        offsets = 0 if self._plain else self._offsets.ctypes.data
-        return np.array((offsets, self._payload.ctypes.data, key, self._opened), CHUNK)
+    def chunk(self) -> Chunk:
+        """Return where the open block's pieces lie, for the kernels."""
+        key = 0 if self._key is None or self._plain else address(self._key.data)
+        return 0 if self._plain else address(self._offsets), address(self._payload), key, self._opened, self._used
 
-    def open_group(self, within: int) -> Array:
+    def open_group(self, within: int) -> Chunk:
         """Return where one group of the open block's pieces lies."""
-        whole, start = self.chunk(), within * GROUP
-        held = min(GROUP, self._opened - start)
+        offsets, payload, key, opened, size = self.chunk()
+        start = within * GROUP
+        held = min(GROUP, opened - start)
         if self._plain:
-            return np.array((0, int(whole["payload"]) + start * self.size, 0, held), CHUNK)
-        return np.array((int(whole["offsets"]) + 4 * start, int(whole["payload"]), int(whole["key"]), held), CHUNK)
+            return 0, payload + start * self.size, 0, held, size - start * self.size
+        return offsets + 4 * start, payload, key, held, size
 
     def _seal(self) -> None:
         payload = self._payload[: self._used]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlmem.lean.kernels import MOVED_ON, NEW, SAME, Array, compare
+from rlmem.lean.kernels import NEW, SAME, STILL, Array, compare
 from rlmem.lean.layout import Layout
 from rlmem.lean.packing import Packing
 from rlmem.lean.sequences import OwnSequences, Sequences, SharedSequence
@@ -46,9 +46,9 @@ class Rows:
         packed_following = None if following is None else self._packed(following)
         if self.written >= self.rows:
             self.forget((row + 1) % self.rows)
-        firsts = self.firsts[row] = self._add(packed)
+        firsts = self.firsts[row] = self._add(packed, following=False)
         if packed_following is not None:
-            self._put_following(row, firsts, self._add(packed_following))
+            self._put_following(row, firsts, self._add(packed_following, following=True))
         self.written += 1
 
     def _packed(self, observations: Array) -> Array:
@@ -57,18 +57,22 @@ class Rows:
             raise DoesNotFit
         return packed
 
-    def _add(self, pieces: Array) -> Array:
-        """Append what is new of the observations; return the number of each one's first piece."""
+    def _add(self, pieces: Array, *, following: bool) -> Array:
+        """Append what is new of the observations; return the number of each one's first piece.
+
+        One that stands still is appended all the same where it follows, next to nothing as it is: it then lies where
+        it is looked for.
+        """
         last = self._last
         if last is None:
             last = self._last = np.empty_like(pieces)
             kinds: Array = np.full(self.n_envs, NEW, np.uint8)
         else:
             kinds = compare(pieces, last, self.layout.shift)
-        for env in range(self.n_envs) if self.n_envs < 4 else np.flatnonzero(kinds).tolist():
-            if (kind := kinds[env]) == SAME:
+        for env, kind in enumerate(kinds.tolist()):
+            if kind == SAME or (kind == STILL and not following):
                 continue
-            new = self.layout.shift if kind == MOVED_ON else self.layout.count
+            new = self.layout.count if kind == NEW else self._shift
             before = last[env, -1] if self._end[env] else None
             self.sequences.extend(env, pieces[env, -new:], before)
             self._end[env] += new

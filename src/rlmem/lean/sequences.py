@@ -14,8 +14,8 @@ import numpy as np
 
 from rlmem.errors import CorruptBlockError
 from rlmem.lean import compact as compact_form
-from rlmem.lean.block import COMPACT
-from rlmem.lean.kernels import CHUNK, Array, gather
+from rlmem.lean.block import COMPACT, Chunk
+from rlmem.lean.kernels import CHUNK, Array, address, gather
 from rlmem.lean.pieces import GROUP, Keys, Pieces, block_length
 
 _PER_HASH_BYTES: Final = 110
@@ -148,30 +148,30 @@ class Sequences(ABC):
 
     # --- compact blocks --------------------------------------------------------------------------------------------
 
-    def _unpacked(self, places: Array, count: int) -> tuple[Array, Array, int, list[Array]]:
+    def _unpacked(self, places: Array, count: int) -> tuple[Array, Array, int, list[Array | None]]:
         """Return table and places with groups for blocks, after unpacking the groups that are asked for."""
         every = places[:, None] + np.arange(count) if places.ndim == 1 else places
         groups, inverse = np.unique(every // GROUP, return_inverse=True)
-        table: Array = np.zeros(len(groups), CHUNK)
-        held = []
+        chunks, held = [], []
         slots, per_block = self._table.shape[1], self.length // GROUP
-        for index, group in enumerate(groups.tolist()):
+        for group in groups.tolist():
             number, within = divmod(group, per_block)
-            sequence, block = divmod(number, slots)
-            table[index], kept = self._group(sequence, block, within)
+            chunk, kept = self._group(number // slots, number % slots, within)
+            chunks.append(chunk)
             held.append(kept)
+        table: Array = np.array(chunks, CHUNK)
         return table, inverse.reshape(every.shape) * GROUP + every % GROUP, GROUP, held
 
-    def _group(self, sequence: int, index: int, within: int) -> tuple[Array, Array]:
+    def _group(self, sequence: int, index: int, within: int) -> tuple[Chunk, Array | None]:
         """Return where a group's pieces lie, and what keeps them there."""
         pieces = self.pieces[sequence]
         if index >= len(pieces.blocks):
-            return pieces.open_group(within), np.empty(0)
+            return pieces.open_group(within), None
         block = pieces.block(index)
-        data = compact_form.unpack_group(block, within)
-        offsets_bytes = 4 * (min(GROUP, block.pieces - within * GROUP) + 1)
-        start, key = data.ctypes.data, 0 if block.key is None else block.key.data.ctypes.data
-        return np.array((start, start + offsets_bytes, key, offsets_bytes // 4 - 1), CHUNK), data
+        data: Array = np.frombuffer(compact_form.unpack_group(block, within), np.uint8)
+        held = min(GROUP, block.pieces - within * GROUP)
+        start, key = address(data), 0 if block.key is None else address(block.key.data)
+        return (start, start + 4 * (held + 1), key, held, data.size - 4 * (held + 1)), data
 
     @property
     def nbytes(self) -> int:
