@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from rlmem.units import format_bytes
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
+TIE = 0.01
+"""A phase that comes this close to the peak may as well be named: two trainings of one run differ by more."""
 
 
 def main() -> None:
@@ -90,6 +93,8 @@ def _page(ram: list[dict[str, Any]], vram: list[dict[str, Any]]) -> str:
         "",
         *_noise(ram),
         "",
+        *_phases(ram),
+        "",
         "## RAM, the worst first",
         "",
         "| run | error | predicted | phase | measured | half |",
@@ -142,6 +147,46 @@ def _noise(ram: list[dict[str, Any]]) -> list[str]:
     return [
         f"{len(pairs)} runs were measured twice: the two differ by {median:.1%} in the median and {most:.1%} at most."
     ]
+
+
+def _phases(ram: list[dict[str, Any]]) -> list[str]:
+    """Return how often the plan names the phase of the peak; each run counts once, by its best metered result."""
+    best: dict[str, dict[str, Any]] = {}
+    for result in sorted((result for result in ram if "error" in result), key=_phase_knowledge):
+        best[result["name"]] = result
+    verdicts = Counter(_phase_verdict(result) for result in best.values())
+    metered = sum(verdicts.values()) - verdicts["not metered"]
+    if not metered:
+        return [f"The phase of the peak was metered in none of the {len(best)} runs."]
+    untold = verdicts["another, ties unknown"]
+    words = [
+        f"**The phase of the peak**: of {metered} runs the plan names the right one in {verdicts['right']}; another in",
+        f"{verdicts['tie']} that reaches the peak to within {TIE:.0%} (a tie), and a wrong one in {verdicts['wrong']}.",
+    ]
+    if untold:
+        words.append(
+            f"It names another in {untold} more, measured before each phase had a mark of its own: ties are not known."
+        )
+    if verdicts["not metered"]:
+        words.append(f"In {verdicts['not metered']} runs the phase was not metered; they are left out.")
+    return words
+
+
+def _phase_knowledge(result: dict[str, Any]) -> int:
+    measured = result["measured"]
+    return bool(measured.get("ram_phase")) + bool(measured.get("phases"))
+
+
+def _phase_verdict(result: dict[str, Any]) -> str:
+    named, measured = result["predicted"]["ram_phase"], result["measured"]
+    marks = measured.get("phases")
+    if not measured.get("ram_phase"):
+        return "not metered"
+    if named == measured["ram_phase"]:
+        return "right"
+    if not marks:
+        return "another, ties unknown"
+    return "tie" if marks.get(named, 0) >= (1 - TIE) * max(marks.values()) else "wrong"
 
 
 def _ram_row(result: dict[str, Any]) -> str:

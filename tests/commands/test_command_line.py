@@ -164,6 +164,15 @@ def test_check_says_so_when_there_is_nothing(rlmem, tmp_path):
     assert result.stdout.strip() == "Nothing found."
 
 
+def test_machine_imports_nothing_heavy():
+    program = (
+        "import sys; from rlmem.commands import main; main(['machine']); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'gymnasium', 'stable_baselines3')))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 def test_machine_prints_what_it_reads(rlmem, rlmem_json):
     machine = rlmem_json("machine")
     assert machine["schema"] == 1

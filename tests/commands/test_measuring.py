@@ -102,6 +102,52 @@ def test_measure_refuses_what_it_cannot_train(rlmem: Any) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_measure_takes_a_script_with_its_arguments(rlmem: Any, script: Path) -> None:
+    result = rlmem("measure", "--json", str(script), "--", "192")
+    assert result.returncode == 0, result.stderr
+    data = json.loads(result.stdout)
+    assert (data["run"], data["timesteps"], data["reduced"]) == ("train.py", 4 * 192, None)
+    assert data["measured"]["ram_bytes"] > TRAINED_MIB * 2**20
+    assert abs(data["error"]["ram"]) < 0.06
+    assert data["notes"] == ["kept out of your folders: out, out/log.txt"]
+    assert list(script.parent.iterdir()) == [script]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("print('nothing to see')", "without calling learn()"),
+        ("input()", "train.py:1: the script asks for input"),
+        ("raise ValueError('too wide')", "train.py:1: the script raised ValueError: too wide before any learn()"),
+        ("while True: pass", "learn() was not reached within 4 s; --timeout gives it longer"),
+    ],
+)
+def test_measure_says_what_keeps_a_script_from_training(rlmem: Any, script: Path, text: str, message: str) -> None:
+    script.write_text(text)
+    result = rlmem("measure", "--timeout", "4", str(script))
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_machine_shows_what_was_calibrated(rlmem: Any, tmp_path: Path) -> None:
+    own = {"RLMEM_CACHE": str(tmp_path / "cache")}
+    assert "`rlmem machine --calibrate` meters one" in rlmem("machine", COLUMNS="120", **own).stdout
+    assert json.loads(rlmem("machine", "--json", **own).stdout)["calibration"] is None
+    result = rlmem("machine", "--calibrate", "--json", **own)
+    assert result.returncode == 0, result.stderr
+    (made,) = json.loads(result.stdout)["calibration"]
+    assert made["run"] == "PPO MlpPolicy, CartPole-v1"
+    assert made["start_method"] == "forkserver"
+    assert 100 * 2**20 < made["floor_bytes"] < 1000 * 2**20
+    assert made["worker_bytes"] > 10 * 2**20
+    assert made["versions"]["torch"]
+    shown = rlmem("machine", COLUMNS="80", **own).stdout
+    assert "Calibration" in shown
+    assert "(forkserver)" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def _listing(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
 

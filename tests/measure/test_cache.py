@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,53 @@ def test_a_version_changes_the_key(monkeypatch: pytest.MonkeyPatch, library: str
     monkeypatch.setattr(cache, "version", lambda name: "0.0.0" if name == library else real(name))
     remembered("trace", QUESTION, find)
     assert find.calls == 2
+
+
+class Installed:
+    def __init__(self, name: str, number: str) -> None:
+        self.metadata = {"Name": name, "Version": number}
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Let these distributions be all that is installed."""
+
+    def install(**numbers: str) -> None:
+        cache.installed_digest.cache_clear()
+        monkeypatch.setattr(cache, "distributions", lambda: [Installed(*item) for item in numbers.items()])
+
+    yield install
+    cache.installed_digest.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["training", "workers", "calibration"])
+def test_whatever_is_installed_changes_the_key_of_what_was_metered(install: Callable[..., None], kind: str) -> None:
+    find = Finder()
+    install(torch="2.13.0", numpy="2.4.6")
+    remembered(kind, QUESTION, find)
+    install(numpy="2.4.6", torch="2.13.0")
+    remembered(kind, QUESTION, find)
+    assert find.calls == 1, "the order in which they are found does not matter"
+    install(torch="2.13.0", numpy="2.4.6", opencv="4.13.0")
+    remembered(kind, QUESTION, find)
+    install(torch="2.13.0", numpy="2.4.6", opencv="4.14.0")
+    remembered(kind, QUESTION, find)
+    assert find.calls == 3
+
+
+def test_a_trace_does_not_depend_on_what_else_is_installed(install: Callable[..., None]) -> None:
+    find = Finder()
+    install(torch="2.13.0")
+    remembered("trace", QUESTION, find)
+    install(torch="2.13.0", opencv="4.13.0")
+    remembered("trace", QUESTION, find)
+    assert find.calls == 1
+
+
+def test_what_is_installed_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.installed_digest()
+    monkeypatch.setattr(cache, "distributions", None)
+    assert len(cache.installed_digest()) == 24
 
 
 def test_a_library_that_is_not_there_has_a_key_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from rlmem.measure import parts, training
 from rlmem.measure.parts import traced_parts
 from rlmem.measure.training import measure
 from rlmem.plan import make_plan
+from rlmem.plan.trace import trace_from_dict
 from rlmem.run import complete_run, load_run, run_from_mapping
 
 TOLERANCE = 0.06
@@ -85,6 +86,46 @@ def test_what_was_traced_is_not_traced_again(monkeypatch: pytest.MonkeyPatch) ->
     assert make_plan(renamed, read_machine(), traced_parts(renamed)).peak == first.peak
     with pytest.raises(AssertionError, match="a child was started"):
         traced_parts(replace(WIDE, training=replace(WIDE.training, batch_size=33)))
+
+
+GOALS = {"dict": {name: {"shape": [300]} for name in ("observation", "achieved_goal", "desired_goal")}}
+HINDSIGHT = {
+    "framework": "sb3",
+    "algorithm": "SAC",
+    "env": {"observation": GOALS, "action": {"shape": [4], "low": -1, "high": 1}, "n_envs": 2},
+    "training": {"buffer_size": 3000, "replay_buffer_class": "HerReplayBuffer"},
+    "policy": {"class": "MultiInputPolicy"},
+}
+TRACED = [
+    replace(WIDE, env=replace(WIDE.env, n_envs=4, workers="subprocess", start_method="spawn")),
+    run_from_mapping(HINDSIGHT),
+    _run("PPO", {"observation": {"shape": [300]}, "action": {"discrete": 4}, "n_envs": 8}, n_steps=64),
+]
+
+
+@pytest.mark.parametrize("run", TRACED, ids=lambda run: run.algorithm)
+def test_a_trace_is_the_same_without_what_its_key_leaves_out(run: Any) -> None:
+    assert parts._as_traced(run) != run
+    own, other = (
+        trace_from_dict(parts.ask("rlmem.sb3.tracing", question, subject="the update", timeout_s=120))
+        for question in (
+            {"run": parts._determining(each), "rows": 32, "updates": 3} for each in (run, parts._as_traced(run))
+        )
+    )
+    assert own.allocations == other.allocations
+
+
+def test_the_key_of_a_trace_has_what_bears_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(parts, "trace_from_dict", lambda entry: entry)
+    monkeypatch.setattr(parts, "remembered", lambda kind, question, find: asked.append(question))
+    longer = replace(WIDE.training, buffer_size=9000)
+    for run in (*TRACED[:1], WIDE, replace(WIDE, training=longer), replace(WIDE, device="cuda")):
+        parts._trace(run, 32, 3)
+    assert asked[0] == asked[1] == asked[2] != asked[3]
+    parts._trace(replace(WIDE, policy=replace(WIDE.policy, features_dim=64)), 32, 3)
+    parts._trace(WIDE, 64, 3)
+    assert all(other != asked[0] for other in asked[3:])
 
 
 def test_an_update_that_cannot_be_traced_is_metered(cartpole: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,33 +3,62 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from rlmem.commands.output import console, print_json
 
 if TYPE_CHECKING:
     from rlmem.machine import Gpu, Machine
+    from rlmem.measure.calibration import CalibrationRecord
 
 NAME: Final = "machine"
-HELP: Final = "what this machine has: RAM, limits, swap, cores, GPUs"
-DESCRIPTION: Final = "Show what this machine has: RAM and what limits it, swap, cores, GPUs."
+HELP: Final = "what this machine has: RAM, limits, swap, cores, GPUs; and what was metered on it"
+DESCRIPTION: Final = (
+    "Show what this machine has: RAM and what limits it, swap, cores, GPUs. Below it the calibration: what the "
+    "processes of training runs were metered to take here, with the installed versions."
+)
+_SHOWN: Final = 8
+"""How many calibrations people are shown, the newest."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's own arguments to ``parser``."""
+    parser.add_argument(
+        "--calibrate", action="store_true", help="first meter a small run (PPO on CartPole, with workers): some seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print the machine as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the machine this process runs on and return 0."""
+    """Print the machine this process runs on, and what was metered on it, and return 0."""
     from rlmem.machine import as_dict, read_machine
+    from rlmem.measure.calibration import records
 
-    machine = read_machine()
+    if arguments.calibrate:
+        _calibrate()
+    machine, metered = read_machine(), records()
     if arguments.json:
-        print_json({"schema": 1, **as_dict(machine)})
+        calibration = [asdict(made) for made in metered] or None
+        print_json({"schema": 1, **as_dict(machine), "calibration": calibration})
     else:
         _print_text(machine)
+        _print_calibration(metered)
     return 0
+
+
+def _calibrate() -> None:
+    """Meter the small run, and say so meanwhile, on standard error and only to a person."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from rlmem.measure.parts import calibrate
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        bar.add_task("metering a small training and its workers", total=None)
+        calibrate()
 
 
 def verdict(machine: Machine) -> str:
@@ -62,6 +91,35 @@ def _print_text(machine: Machine) -> None:
     screen.print(Text(verdict(machine)))
     screen.print()
     screen.print(table)
+
+
+def _print_calibration(metered: tuple[CalibrationRecord, ...]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    screen.print()
+    if not metered:
+        screen.print(Text("Calibration: none metered yet with these versions; `rlmem machine --calibrate` meters one"))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title="Calibration", title_justify="left")
+    table.add_column("metered with", overflow="fold")
+    for name in ("floor", "heap ratio", "one worker", "metered (UTC)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for made in metered[:_SHOWN]:
+        table.add_row(*(Text(cell) for cell in _calibration_cells(made)))
+    screen.print(table)
+    if len(metered) > _SHOWN:
+        screen.print(Text(f"and {len(metered) - _SHOWN} older ones, in --json"))
+    installed = ", ".join(f"{name} {version}" for name, version in metered[0].versions.items() if version)
+    screen.print(Text(installed, style="dim"))
+
+
+def _calibration_cells(made: CalibrationRecord) -> tuple[str, ...]:
+    worker = f"{_size(made.worker_bytes)} ({made.start_method})" if made.worker_bytes is not None else "–"
+    when = made.metered_at[:16].replace("T", " ")
+    ratio = f"{made.heap_ratio:.2f}" if made.heap_ratio is not None else "–"
+    return made.run, _size(made.floor_bytes), ratio, worker, when
 
 
 def _rows(machine: Machine) -> list[tuple[str, str, str]]:

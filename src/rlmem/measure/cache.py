@@ -11,25 +11,45 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any, Final
 
 _LIBRARIES: Final = ("rlmem", "torch", "numpy", "stable-baselines3", "sb3-contrib", "gymnasium")
 _VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LD_PRELOAD")
+_TRACE: Final = "trace"
 
 
 def remembered(kind: str, question: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return what was found for this question before, or find it and remember it."""
-    path = cache_folder() / f"{kind}-{_key(question)}.json"
+    path = _path(kind, question)
     known = _read(path)
     if known is not None:
         return known
     found = find()
     _write(path, found)
     return found
+
+
+def keep(kind: str, question: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+    """Remember an entry in place of what was known for this question."""
+    _write(_path(kind, question), entry)
+
+
+def entries(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every entry of a kind that can be read, with its key, whatever software and machine it was made with."""
+    for path in sorted(cache_folder().glob(f"{kind}-*.json")):
+        entry = _read(path)
+        if entry is not None:
+            yield path.stem.removeprefix(f"{kind}-"), entry
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of the software whose memory is metered, None for what is not installed."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
 
 
 def cache_folder() -> Path:
@@ -39,16 +59,35 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlmem"
 
 
-def _key(question: Mapping[str, Any]) -> str:
-    """Return a digest of the question and of the software and machine that answer it."""
-    setting = {
-        "question": question,
+def setting(kind: str) -> dict[str, Any]:
+    """Return the software and the machine that answer questions of a kind here.
+
+    What a process takes depends on everything installed: Stable-Baselines3 imports OpenCV, TensorBoard, pandas and
+    others where they are there. A trace is of tensors only.
+    """
+    metered = {} if kind == _TRACE else {"installed": installed_digest()}
+    return metered | {
         "libraries": {name: _version(name) for name in _LIBRARIES},
         "python": platform.python_version(),
         "machine": (platform.machine(), platform.libc_ver(), os.cpu_count()),
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
     }
-    return hashlib.sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@cache
+def installed_digest() -> str:
+    """Return a digest of every distribution that this interpreter finds, by name and version."""
+    found = {(str(about["Name"]), str(about["Version"])) for about in (item.metadata for item in distributions())}
+    return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()[:24]
+
+
+def _path(kind: str, question: Mapping[str, Any]) -> Path:
+    return cache_folder() / f"{kind}-{key(question, setting(kind))}.json"
+
+
+def key(question: Mapping[str, Any], where: Mapping[str, Any]) -> str:
+    """Return a digest of the question and of the setting that answers it."""
+    return hashlib.sha256(json.dumps({"question": question, **where}, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def _version(library: str) -> str | None:

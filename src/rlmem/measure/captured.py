@@ -43,11 +43,16 @@ def capture(script: Path, arguments: list[str], *, timeout_s: float) -> Captured
 
 
 def _calibration(answer: Mapping[str, Any]) -> Calibration:
-    """Return the script's own process as it stood before training, without the weights it had already."""
+    """Return the script's own process as it stood before training, without the weights it had already.
+
+    Beside workers it counts as they do: by its share of the pages that they have in common, with the processes that
+    multiprocessing started to start them.
+    """
     weights = 4 * (answer["cost"]["online"]["parameters"] + answer["cost"]["targets"]["parameters"])
-    workers = answer["worker_pss_bytes"]
+    workers = [*answer["worker_pss_bytes"], *answer["evaluation_worker_pss_bytes"]]
+    main = answer["pss_tree_bytes"] - sum(workers) if workers else answer["rss_bytes"]
     return Calibration(
-        floor_bytes=answer["rss_bytes"] - weights + FIRST_UPDATE_BYTES,
+        floor_bytes=main - weights + FIRST_UPDATE_BYTES,
         worker_bytes=sum(workers) // len(workers) if workers else None,
         described="the script's own process at learn(), and 12 MiB that a first update loads",
     )

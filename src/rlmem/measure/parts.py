@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from rlmem.errors import EnvironmentReadError
 from rlmem.measure.cache import remembered
+from rlmem.measure.calibration import record
 from rlmem.plan.framework import rows_per_update
 from rlmem.plan.parts import Calibration, MeasuredStep, Parts, described_parts
 from rlmem.plan.schedule import short, updates
 from rlmem.plan.trace import UpdateTrace, trace_from_dict
-from rlmem.run import write_run
+from rlmem.run import complete_run, run_from_mapping, write_run
 from rlmem.run.child import ask
 from rlmem.run.model import Budget, FrameworkRun
 
@@ -20,6 +21,9 @@ _TRACE_TIMEOUT_S: Final = 120.0
 _PROBE_ROWS: Final = (8, 32)
 _TELLING_BYTES: Final = 16 * 2**20
 """A heap smaller than this says nothing about a large one."""
+
+_TRACED_BUFFER_ROWS: Final = 1000
+"""Rows of the replay buffer while an update is traced: none is read, for the minibatches are the trace's own."""
 
 _TRACED_UPDATES: Final = 20
 """Updates that are traced: more than a short training makes, for the heap of a long one keeps growing a while."""
@@ -48,7 +52,22 @@ def traced_parts(run: FrameworkRun) -> Parts:
     except EnvironmentReadError:
         parts = replace(parts, step=_measured_step(run))
         return replace(parts, calibration=_with_workers(_rough_floor(run, training.result()), workers))
-    return replace(parts, update=update, calibration=_with_workers(calibration, workers))
+    calibration = _with_workers(calibration, workers)
+    record(run, calibration)
+    return replace(parts, update=update, calibration=calibration)
+
+
+def calibrate() -> None:
+    """Meter this machine with a small run that most others are like: PPO on CartPole, in a worker."""
+    described = {
+        "framework": "sb3",
+        "algorithm": "PPO",
+        "env": {"id": "CartPole-v1", "workers": "subprocess"},
+        "training": {"n_steps": 128, "batch_size": 64},
+    }
+    run = complete_run(run_from_mapping(described), source="the calibration")
+    assert isinstance(run, FrameworkRun)  # noqa: S101 - it is described so
+    traced_parts(run)
 
 
 def _traced_updates(run: FrameworkRun) -> int:
@@ -58,7 +77,7 @@ def _traced_updates(run: FrameworkRun) -> int:
 
 def _trace(run: FrameworkRun, rows: int, count: int) -> UpdateTrace:
     """Return the trace of ``count`` updates of ``rows`` rows, from memory where it was made before."""
-    question = {"run": _determining(run), "rows": rows, "updates": count}
+    question = {"run": _determining(_as_traced(run)), "rows": rows, "updates": count}
     return trace_from_dict(
         remembered(
             "trace",
@@ -66,6 +85,19 @@ def _trace(run: FrameworkRun, rows: int, count: int) -> UpdateTrace:
             lambda: ask("rlmem.sb3.tracing", question, subject="the update", timeout_s=_TRACE_TIMEOUT_S),
         )
     )
+
+
+def _as_traced(run: FrameworkRun) -> FrameworkRun:
+    """Return the run with one value for all that its traced update does not depend on.
+
+    The trace is made on one synthetic environment with the run's spaces and on minibatches of its own, so neither
+    how the environments are made nor how many there are nor how long the replay buffer is can be seen in it.
+    """
+    env = replace(run.env, n_envs=1, workers="in-process", start_method=None, id=None, make=None, wrappers=())
+    if not run.spec.off_policy:
+        return replace(run, env=env)
+    given = run.training.given | {"buffer_size"}
+    return replace(run, env=env, training=replace(run.training, buffer_size=_TRACED_BUFFER_ROWS, given=given))
 
 
 def train(run: FrameworkRun) -> dict[str, Any]:

@@ -1,27 +1,40 @@
-"""A real training under the meter, and what the plan had said."""
+"""A real training under the meter, of a described run or of a script, and what the plan had said."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from rlmem.errors import EnvironmentReadError, InputError
+from rlmem.errors import EnvironmentReadError, InputError, ScriptError
 from rlmem.machine import Machine
 from rlmem.machine.memory_group import memory_group
+from rlmem.measure.captured import CapturedRun
 from rlmem.measure.parts import traced_parts
 from rlmem.observe import TreePeak, TreeSampler
 from rlmem.plan import Plan, make_plan
-from rlmem.plan.buffers import replay_rows
-from rlmem.plan.schedule import timesteps
+from rlmem.plan.buffers import filled_rows, replay_rows
+from rlmem.plan.schedule import timesteps, without_repetition
 from rlmem.run import write_run
 from rlmem.run.child import ask
 from rlmem.run.model import FrameworkRun, Run
+from rlmem.units import format_bytes
 
 TIMEOUT_S: Final = 3600.0
+_NAMED: Final = 5
+_KILLED: Final = (f"exit code -{signal.SIGKILL}", "was killed (SIGKILL)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptCommand:
+    """A training script as it is called, and how long it may take to come to `learn()`."""
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    timeout_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +45,14 @@ class Measurement:
     plan: Plan
     ram_bytes: int
     ram_phase: str | None
+    phase_bytes: Mapping[str, int] | None
+    """The main process's own high-water mark in each phase; None where the kernel does not let it be set back."""
     file_bytes: int
     meter: str
     timesteps: int
     reduced: str | None = None
+    script: ScriptCommand | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ram_error(self) -> float:
@@ -57,17 +74,60 @@ def measure(
     smaller, reduced = _reduced(run, most_timesteps)
     plan = make_plan(smaller, machine, traced_parts(smaller))
     peak, reply = _train(smaller, progress)
-    several = run.env.workers == "subprocess"
     return Measurement(
         run=smaller,
         plan=plan,
-        ram_bytes=peak.pss_bytes if several else reply["high_water_bytes"],
-        ram_phase=reply.get("peak_phase"),
-        file_bytes=reply["file_bytes"],
-        meter=f"summed PSS of {peak.processes} processes at {peak.rate_hz:.0f} Hz" if several else "VmHWM",
+        **_readings(peak, reply, several=run.env.workers == "subprocess"),
         timesteps=timesteps(smaller),
         reduced=reduced,
     )
+
+
+def measure_script(
+    command: ScriptCommand,
+    captured: CapturedRun,
+    machine: Machine,
+    *,
+    most_timesteps: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measurement:
+    """Let a captured script train for real until the peak has been seen, and return it beside the plan's.
+
+    A replay buffer that would take more than ``most_timesteps`` to fill is filled that far, in both.
+    """
+    if captured.run.device.startswith("cuda"):
+        raise InputError(
+            f"{command.script}: measure meters host memory of CPU runs, and the script trains on "
+            f"{captured.run.device}; CUDA_VISIBLE_DEVICES= before the command hides the card"
+        )
+    run = _filled_less(captured.run, most_timesteps)
+    plan = make_plan(run, machine, captured.parts)
+    peak, reply = _train(run, progress, script=command)
+    return Measurement(
+        run=run,
+        plan=replace(plan, notes=(*plan.notes, *captured.notes)),
+        **_readings(peak, reply, several=_has_workers(run)),
+        timesteps=reply["timesteps"],
+        reduced=_what_was_left_out(run, captured, machine, reply["timesteps"]),
+        script=command,
+        notes=_kept_out(reply["kept_out"]),
+    )
+
+
+def _has_workers(run: FrameworkRun) -> bool:
+    """Whether a script's environments are in processes of their own; any other that is seen with it comes and goes."""
+    return "subprocess" in (run.env.workers, run.evaluation.workers if run.evaluation else None)
+
+
+def _readings(peak: TreePeak, reply: dict[str, Any], *, several: bool) -> dict[str, Any]:
+    """Return what the meters said: the tree's where there are several processes, else the one's own."""
+    return {
+        "ram_bytes": peak.pss_bytes if several else reply["high_water_bytes"],
+        "ram_phase": reply["peak_phase"],
+        "phase_bytes": reply["phase_bytes"],
+        "file_bytes": reply["file_bytes"],
+        "meter": f"summed PSS of {peak.processes} processes at {peak.rate_hz:.0f} Hz" if several else "VmHWM",
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +148,9 @@ def capped(measurement: Measurement, *, share: float) -> Capped:
     limit = int(measurement.plan.peak.ram_bytes * share) - measurement.file_bytes
     with memory_group(limit) as group:
         try:
-            _train(measurement.run, None, place=group.add)
-        except EnvironmentReadError as error:
-            if f"exit code -{signal.SIGKILL}" not in str(error):
+            _train(measurement.run, None, script=measurement.script, place=group.add)
+        except (EnvironmentReadError, ScriptError) as error:
+            if not any(words in str(error) for words in _KILLED):
                 raise  # it failed, but not of the limit
             return Capped(share=share, limit_bytes=limit, lived=False)
     return Capped(share=share, limit_bytes=limit, lived=True)
@@ -105,8 +165,39 @@ def _reduced(run: FrameworkRun, most: int | None) -> tuple[FrameworkRun, str | N
     return replace(run, training=training), words
 
 
+def _filled_less(run: FrameworkRun, most: int | None) -> FrameworkRun:
+    """Return the run as long as it may be measured; pages of a replay buffer that nobody writes take no memory."""
+    if most is None or not run.spec.off_policy or timesteps(run) <= most:
+        return run
+    training = replace(run.training, total_timesteps=max(most, 1), given=run.training.given | {"total_timesteps"})
+    return replace(run, training=training)
+
+
+def _what_was_left_out(run: FrameworkRun, captured: CapturedRun, machine: Machine, done: int) -> str | None:
+    if done < timesteps(run):
+        return f"the script ended its training after {done:,} of {timesteps(run):,} timesteps: the peak may be higher"
+    if run is captured.run:
+        return None
+    whole = make_plan(captured.run, machine, captured.parts).peak.ram_bytes
+    return (
+        f"{filled_rows(run):,} of the {filled_rows(captured.run):,} transitions that the script fills were filled, in "
+        f"the measurement and in this prediction; the whole is predicted to take {format_bytes(whole)}, not measured"
+    )
+
+
+def _kept_out(names: list[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (f"kept out of your folders: {', '.join(names[:_NAMED])}{more}",)
+
+
 def _train(
-    run: FrameworkRun, progress: Callable[[int, int], None] | None, *, place: Callable[[int], None] | None = None
+    run: FrameworkRun,
+    progress: Callable[[int, int], None] | None,
+    *,
+    script: ScriptCommand | None = None,
+    place: Callable[[int], None] | None = None,
 ) -> tuple[TreePeak, dict[str, Any]]:
     """Train in a child whose process tree is sampled from outside; ``place`` puts it where it belongs first."""
     samplers: list[TreeSampler] = []
@@ -118,15 +209,26 @@ def _train(
         samplers.append(sampler.__enter__())
 
     with TemporaryDirectory() as folder:
-        question = {"run": write_run(run), "progress": str(Path(folder) / "progress")}
         try:
-            reply = ask(
-                "rlmem.sb3.real_training", question, subject="the training", timeout_s=TIMEOUT_S, started=started
-            )
+            reply = _trained(run, script, str(Path(folder) / "progress"), started)
         finally:
             for sampler in samplers:
                 sampler.__exit__(None, None, None)
     return samplers[0].peak(), reply
+
+
+def _trained(
+    run: FrameworkRun, command: ScriptCommand | None, progress: str, started: Callable[[int], None]
+) -> dict[str, Any]:
+    """Return what the child says that trains the run: as described, or by its script."""
+    if command is None:
+        question = {"run": write_run(run), "progress": progress}
+        return ask("rlmem.sb3.real_training", question, subject="the training", timeout_s=TIMEOUT_S, started=started)
+    from rlmem.sb3.script_training import ShortTraining, train_script
+
+    training = ShortTraining(timesteps=timesteps(run), settings=without_repetition(run), progress=progress)
+    limit_s = command.timeout_s + TIMEOUT_S
+    return train_script(command.script, list(command.arguments), training, timeout_s=limit_s, started=started)
 
 
 def _tick(path: Path, total: int, progress: Callable[[int, int], None] | None) -> Callable[[], None] | None:

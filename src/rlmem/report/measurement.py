@@ -32,6 +32,7 @@ def measurement_report(measurement: Measurement, caps: tuple[Capped, ...] = ()) 
     if measurement.reduced:
         lines.append(Text(measurement.reduced, style="yellow"))
     lines += [_cap_line(cap) for cap in caps]
+    lines += [Text(note, style="dim") for note in measurement.notes]
     style = "bold green" if abs(error) <= 0.05 else "bold yellow"
     return Group(Text.assemble((f"{error:+.1%}", style), f"  {plan.run.name}"), Text(), table, Text(), *lines)
 
@@ -52,11 +53,13 @@ def measurement_to_dict(measurement: Measurement, caps: tuple[Capped, ...] = ())
         "measured": {
             "ram_bytes": measurement.ram_bytes,
             "ram_phase": measurement.ram_phase,
+            "phases": dict(measurement.phase_bytes) if measurement.phase_bytes is not None else None,
             "meter": measurement.meter,
         },
         "error": {"ram": measurement.ram_error, "vram": None},
         "timesteps": measurement.timesteps,
         "reduced": measurement.reduced,
         "caps": [asdict(cap) for cap in caps],
+        "notes": list(measurement.notes),
         "phases": {phase.name: phase.ram_bytes for phase in measurement.plan.phases},
     }

@@ -35,7 +35,7 @@ def callback_names(callback: Any) -> tuple[str, ...]:
 
 def read_evaluation(callback: Any) -> Evaluation | None:
     """Return the evaluation of the first EvalCallback, subclasses included."""
-    found = next((item for item in callbacks(callback) if isinstance(item, EvalCallback)), None)
+    found = _evaluating(callback)
     if found is None:
         return None
     layers = tuple(vec_env_layers(found.eval_env))
@@ -45,6 +45,16 @@ def read_evaluation(callback: Any) -> Evaluation | None:
         eval_freq=_positive(found.eval_freq),
         n_eval_episodes=_positive(found.n_eval_episodes) or 1,
     )
+
+
+def evaluation_env(callback: Any) -> Any:
+    """Return the vector environment of that evaluation, or None."""
+    found = _evaluating(callback)
+    return None if found is None else found.eval_env
+
+
+def _evaluating(callback: Any) -> Any:
+    return next((item for item in callbacks(callback) if isinstance(item, EvalCallback)), None)
 
 
 def read_checkpoint(callback: Any) -> Checkpoint | None:

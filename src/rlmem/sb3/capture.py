@@ -16,8 +16,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -46,26 +46,54 @@ def capture_script(
 
     The script runs in the current directory with its own folder first on the path, as ``python script`` would.
     """
+    ended = run_child(__name__, script, arguments, timeout_s=timeout_s, options=options or {})
+    if ended.code is None and not ended.reply:
+        raise ScriptError(
+            f"{script}: learn() was not reached within {timeout_s:g} s; --timeout gives it longer" + ended.last_words
+        )
+    return ended.answer(script, place="before any learn()")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptEnd:
+    """How the child of a script ended: with a reply or without; ``code`` is None where it had to be ended."""
+
+    code: int | None
+    reply: str
+    printed: str
+
+    @property
+    def last_words(self) -> str:
+        return _last(self.printed)
+
+    def answer(self, script: Path, *, place: str) -> dict[str, Any]:
+        """Return what the child answered; its failures are raised. ``place`` says where it died without a word."""
+        if not self.reply:
+            raise ScriptError(f"{script}: its process {_ending(self.code or 0)} {place}" + self.last_words)
+        answer: dict[str, Any] = json.loads(self.reply)
+        _raise_failure(answer, script, self.printed)
+        return answer
+
+
+def run_child(
+    module: str,
+    script: Path,
+    arguments: list[str],
+    *,
+    timeout_s: float,
+    options: Mapping[str, Any],
+    started: Callable[[int], None] | None = None,
+) -> ScriptEnd:
+    """Run the script in a child whose main program is ``module``; ``started`` is given its process id."""
     if not script.is_file():
         raise ScriptError(f"{script}: no such script")
     with TemporaryDirectory(prefix="rlmem-") as folder, TemporaryFile() as reply, TemporaryFile() as output:
-        question = {
-            "script": str(script),
-            "arguments": arguments,
-            "folder": folder,
-            "options": dict(options or {}),
-        }
-        code = _run(question, reply, output, timeout_s=timeout_s)
-        text, printed = contents(reply), contents(output)
-    if code is None and not text:
-        raise ScriptError(
-            f"{script}: learn() was not reached within {timeout_s:g} s; --timeout gives it longer" + _last(printed)
-        )
-    if not text:
-        raise ScriptError(f"{script}: its process {_ending(code or 0)} before any learn()" + _last(printed))
-    answer: dict[str, Any] = json.loads(text)
-    _raise_failure(answer, script, printed)
-    return answer
+        question = {"script": str(script), "arguments": arguments, "folder": folder, "options": dict(options)}
+        child = _start(module, question, reply, output)
+        if started is not None:
+            started(child.pid)
+        code = wait_and_end(child, timeout_s=timeout_s)
+        return ScriptEnd(code=code, reply=contents(reply), printed=contents(output))
 
 
 def reading_from(answer: Mapping[str, Any]) -> ModelReading:
@@ -86,10 +114,10 @@ def reading_from(answer: Mapping[str, Any]) -> ModelReading:
     )
 
 
-def _run(question: Mapping[str, Any], reply: IO[bytes], output: IO[bytes], *, timeout_s: float) -> int | None:
-    """Return the child's exit code, or None where it had to be ended; nothing that it started outlives it."""
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, str(reply.fileno()), json.dumps(question)],
+def _start(module: str, question: Mapping[str, Any], reply: IO[bytes], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the child, in a session of its own so that all of it can be ended."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, str(reply.fileno()), json.dumps(question)],
         pass_fds=(reply.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -97,7 +125,6 @@ def _run(question: Mapping[str, Any], reply: IO[bytes], output: IO[bytes], *, ti
         env=os.environ | _QUIET | {"TMPDIR": question["folder"]},
         start_new_session=True,
     )
-    return wait_and_end(child, timeout_s=timeout_s)
 
 
 def _last(printed: str) -> str:
@@ -132,6 +159,8 @@ def _raise_failure(answer: Mapping[str, Any], script: Path, printed: str) -> Non
             raise ScriptError(f"{place}: the script ended without calling learn(){_built(answer['built'])}")
         case "unread":
             raise ScriptError(f"{place}: the model that it trains could not be read: {answer['error']}")
+        case "in training":
+            raise ScriptError(f"{place}: the script {answer['error']} while it trained" + _last(printed))
         case _:
             raise ScriptError(f"{place}: the script raised {answer['error']} before any learn()")
 
@@ -149,7 +178,6 @@ def describe(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     from dataclasses import replace
 
-    from rlmem.observe import process_tree, pss_bytes, rss_bytes
     from rlmem.sb3.callback_reading import callback_names, read_checkpoint, read_evaluation
     from rlmem.sb3.reading import read_model
 
@@ -161,19 +189,31 @@ def describe(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint=read_checkpoint(captured.callback),
     )
     workers, worker_notes = captured.workers()
-    pid = os.getpid()
-    resident = rss_bytes(pid)
+    evaluating, evaluation_notes = captured.evaluation_workers()
+    sizes = _sizes(workers, evaluating)  # before the trace, which leaves something behind
     return {
         **(_traced(captured.model, run) if options.get("trace") else {}),
         "run": write_run(run),
         "arrays": [asdict(array) for array in reading.arrays],
         "cost": asdict(reading.cost),
-        "notes": [*reading.notes, *worker_notes, *captured.notes],
+        "notes": [*reading.notes, *worker_notes, *evaluation_notes, *captured.notes],
         "callbacks": list(callback_names(captured.callback)),
-        "rss_bytes": resident,
-        "pss_tree_bytes": sum(pss_bytes(each) for each in process_tree(pid)),
         "workers": len(workers),
-        "worker_pss_bytes": [pss_bytes(each) for each in workers],
+        **sizes,
+    }
+
+
+def _sizes(workers: tuple[int, ...], evaluating: tuple[int, ...]) -> dict[str, Any]:
+    """Return what this process takes, alone and with all that it started."""
+    from rlmem.observe import process_tree, pss_bytes, rss_bytes
+
+    pid = os.getpid()
+    shares = {each: pss_bytes(each) for each in {*process_tree(pid), *workers, *evaluating}}
+    return {
+        "rss_bytes": rss_bytes(pid),
+        "pss_tree_bytes": sum(shares.values()),
+        "worker_pss_bytes": [shares[each] for each in workers],
+        "evaluation_worker_pss_bytes": [shares[each] for each in evaluating],
     }
 
 
@@ -197,7 +237,7 @@ def _reply(question: dict[str, Any], file: int) -> None:
     try:
         from rlmem.sb3.script_run import ScriptFailure, run_until_learn
     except ModuleNotFoundError as error:
-        _finish({"failure": "missing", "module": (error.name or "").partition(".")[0]}, file)
+        finish({"failure": "missing", "module": (error.name or "").partition(".")[0]}, file)
         return
     options = question["options"]
     try:
@@ -205,10 +245,10 @@ def _reply(question: dict[str, Any], file: int) -> None:
             Path(question["script"]),
             question["arguments"],
             folder=Path(question["folder"]),
-            then=lambda captured: _finish(_described(captured, options), file),
+            then=lambda captured: finish(_described(captured, options), file),
         )
     except ScriptFailure as failure:
-        _finish(failure.answer, file)
+        finish(failure.answer, file)
 
 
 def _described(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +258,7 @@ def _described(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]
         return {"failure": "unread", "error": f"{type(error).__name__}: {error}"[:_LONGEST]}
 
 
-def _finish(answer: Mapping[str, Any], file: int) -> None:
+def finish(answer: Mapping[str, Any], file: int) -> None:
     """Write the answer and end this process with all that it started, wherever in the script it stands."""
     data = json.dumps(answer).encode()
     os.ftruncate(file, 0)

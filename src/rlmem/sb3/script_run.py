@@ -12,13 +12,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
+from rlmem.sb3.callback_reading import evaluation_env
 from rlmem.sb3.reading import vec_env_layers
 from rlmem.sb3.weightless import weightless_arrays
 from rlmem.sb3.write_guard import WriteGuard
@@ -38,15 +39,23 @@ class Captured:
 
     def workers(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the processes of the environment workers once all of them have built their environments."""
-        env = next((layer for layer in vec_env_layers(self.model.env) if isinstance(layer, SubprocVecEnv)), None)
-        if env is None:
-            return (), ()
-        notes: tuple[str, ...] = ()
-        try:
-            env.env_is_wrapped(object)
-        except (EOFError, OSError) as error:
-            notes = (f"an environment worker has ended: {type(error).__name__}",)
-        return tuple(process.pid for process in env.processes if process.pid is not None), notes
+        return _settled_workers(self.model.env)
+
+    def evaluation_workers(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Return those of the evaluation's environments, likewise."""
+        return _settled_workers(evaluation_env(self.callback))
+
+
+def _settled_workers(vec_env: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    env = next((layer for layer in vec_env_layers(vec_env) if isinstance(layer, SubprocVecEnv)), None)
+    if env is None:
+        return (), ()
+    notes: tuple[str, ...] = ()
+    try:
+        env.env_is_wrapped(object)
+    except (EOFError, OSError) as error:
+        notes = (f"an environment worker has ended: {type(error).__name__}",)
+    return tuple(process.pid for process in env.processes if process.pid is not None), notes
 
 
 class ScriptFailure(Exception):  # noqa: N818 - what became of the script, not a fault of the program
@@ -67,6 +76,11 @@ def run_until_learn(script: Path, arguments: list[str], *, folder: Path, then: C
     built: list[str] = []
     _stop_at_learn(script, guard, then)
     _build_without_memory(built)
+    run_as_main(script, arguments, guard=guard, built=built)
+
+
+def run_as_main(script: Path, arguments: list[str], *, guard: WriteGuard, built: list[str]) -> NoReturn:
+    """Run the script as the main program to its end, and raise how it ended: it should have been stopped before."""
     path = os.path.abspath(script)  # noqa: PTH100 - as Python itself does, without following links
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, os.path.dirname(path))  # noqa: PTH120
