@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from hashlib import blake2b
 from threading import RLock
 from typing import Any, Final
 
 import numpy as np
+import xxhash
 
 from rlmem.errors import LeanBufferError
 from rlmem.lean.kernels import Array
@@ -189,7 +189,7 @@ class Column:
         if size < _SHARED_BYTES or self._held.nbytes < rows * self.n_envs * size // 8:
             return False
         seen = {
-            blake2b(np.ascontiguousarray(self._held.get(np.array([row]), np.array([env]))), digest_size=8).digest()
+            xxhash.xxh3_128_digest(np.ascontiguousarray(self._held.get(np.array([row]), np.array([env]))))
             for row in range(rows)
             for env in range(self.n_envs)
         }

@@ -18,6 +18,8 @@ _MOST_VALUES: Final = 16
 _LEAST_ELEMENTS: Final = 64
 """Pieces with fewer elements are left alone: nothing to gain, and time to lose."""
 
+_FIRST_LOOK: Final = 4096
+
 _NARROWER: Final = ("u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4")
 
 
@@ -97,7 +99,9 @@ def find_packing(sample: Array, *, piece_elements: int) -> Packing:
     if piece_elements < _LEAST_ELEMENTS or dtype.kind not in "buif" or not sample.size:
         return Packing(dtype=dtype)
     words = np.ascontiguousarray(sample).reshape(-1).view(_word(dtype))
-    values = np.unique(words)
+    values = np.unique(words[:_FIRST_LOOK])
+    if len(values) <= _MOST_VALUES:
+        values = np.unique(words)
     # Images of bytes have few values at first and more later: only what is small by nature is numbered.
     if len(values) <= _MOST_VALUES and (dtype.itemsize > 1 or values[-1] < _MOST_VALUES):
         every = range(int(values[-1]) + 1) if dtype.itemsize == 1 else values.tolist()

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlmem.errors import CorruptBlockError
 from rlmem.lean import compact
-from rlmem.lean.block import COMPACT, DELTA, PLAIN, Block, Chunk, Key, digest, seal
+from rlmem.lean.block import COMPACT, DELTA, PLAIN, Block, Chunk, Key, digest, room_for, seal
 from rlmem.lean.fallback import KEY, PREV, RAW, SELF
 from rlmem.lean.kernels import Array, address, runs
 
@@ -29,7 +29,9 @@ _WORTHWHILE: Final = 0.9
 _RETRY: Final = 16
 """After so many plain blocks, encoding is tried again."""
 
-_PLAIN_BELOW_BYTES: Final = 64
+_SMALL_BYTES: Final = 1024
+
+PLAIN_BELOW_BYTES: Final = 64
 """Pieces so small cost more in offsets than they can save."""
 
 
@@ -40,7 +42,7 @@ def block_length(piece_bytes: int, pieces: int) -> int:
     """
     wanted = min(2 * 2**20 // max(piece_bytes, 1), pieces // 16)
     longest = max((2**32 - 1) // (piece_bytes + 1), 1)
-    length = min(max(wanted, 4 * GROUP), 64 * GROUP)
+    length = min(max(wanted, 4 * GROUP), (256 if piece_bytes < PLAIN_BELOW_BYTES else 64) * GROUP)
     return min(length - length % GROUP, longest)
 
 
@@ -74,7 +76,7 @@ class Pieces:
         self.compact = compact
         self._keys = keys
         self._key: Key | None = None
-        self._plain = size < _PLAIN_BELOW_BYTES
+        self._plain = size < PLAIN_BELOW_BYTES
         self._plain_blocks = 0
         self._begin()
 
@@ -157,9 +159,10 @@ class Pieces:
             self._offsets[self._opened + 1] = needed
 
     def _grow(self, needed: int) -> None:
-        most = self.length * (self.size + 1)
-        room = min(max(needed + needed // 4, 2 * self.size if self._plain else 256), most)
-        payload: Array = np.empty(max(room, needed), np.uint8)
+        if self._plain:
+            payload = room_for(min(max(2 * needed, 4 * self.size, _SMALL_BYTES), self.length * self.size))
+        else:
+            payload = np.empty(needed + needed // 4 + 256, np.uint8)
         payload[: self._used] = self._payload[: self._used]
         self._payload = payload
 
@@ -178,9 +181,9 @@ class Pieces:
         return offsets + 4 * start, payload, key, held, size
 
     def _seal(self) -> None:
-        payload = self._payload[: self._used]
+        payload = self._payload if self._used == self._payload.size else self._payload[: self._used]
         self.blocks.append(self._sealed(payload))
-        tiny = self.size < _PLAIN_BELOW_BYTES
+        tiny = self.size < PLAIN_BELOW_BYTES
         if self._plain:
             self._plain_blocks += 1
             self._plain = tiny or self._plain_blocks % _RETRY != 0

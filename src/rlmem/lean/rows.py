@@ -11,6 +11,7 @@ import numpy as np
 from rlmem.lean.kernels import NEW, SAME, STILL, Array, compare
 from rlmem.lean.layout import Layout
 from rlmem.lean.packing import Packing
+from rlmem.lean.pieces import PLAIN_BELOW_BYTES
 from rlmem.lean.sequences import OwnSequences, Sequences, SharedSequence
 
 
@@ -31,7 +32,9 @@ class Rows:
         self.sequences: Sequences = kind(
             size=size, row=row, count=layout.count, n_envs=n_envs, compact=compact, pieces=rows * max(layout.shift, 1)
         )
-        self.firsts: Array = np.zeros((rows, n_envs), np.uint32)
+        # Where every row brings one small piece, its number need not be kept: it is the row's own.
+        self.counted = not follows and not shared and layout.count == 1 and size < PLAIN_BELOW_BYTES
+        self.firsts: Array = np.zeros((0 if self.counted else rows, n_envs), np.uint32)
         self.next_firsts: Array | None = None
         self.written = self.kept_from = 0
         self._end: Array = np.zeros(n_envs, np.int64)
@@ -46,7 +49,9 @@ class Rows:
         packed_following = None if following is None else self._packed(following)
         if self.written >= self.rows:
             self.forget((row + 1) % self.rows)
-        firsts = self.firsts[row] = self._add(packed, following=False)
+        firsts = self._add(packed, following=False)
+        if not self.counted:
+            self.firsts[row] = firsts
         if packed_following is not None:
             self._put_following(row, firsts, self._add(packed_following, following=True))
         self.written += 1
@@ -63,6 +68,8 @@ class Rows:
         One that stands still is appended all the same where it follows, next to nothing as it is: it then lies where
         it is looked for.
         """
+        if self.counted:
+            return self._count(pieces)
         last = self._last
         if last is None:
             last = self._last = np.empty_like(pieces)
@@ -79,6 +86,12 @@ class Rows:
             last[env] = pieces[env]
         return self._end - self.layout.count
 
+    def _count(self, pieces: Array) -> Array:
+        for env in range(self.n_envs):
+            self.sequences.extend(env, pieces[env], None)
+        self._end += 1
+        return self._end
+
     def _put_following(self, row: int, firsts: Array, nexts: Array) -> None:
         if self.next_firsts is None and not np.array_equal(nexts, firsts + self._shift):
             self.next_firsts = self.firsts + np.uint32(self._shift)
@@ -88,11 +101,14 @@ class Rows:
     def forget(self, oldest: int) -> None:
         """Give back what only rows before ``oldest``, in the order of writing, still need."""
         self.kept_from = self.written - 1 - (self.written - 1 - oldest) % self.rows
-        self.sequences.drop_before(self.firsts[oldest] if self.rows > 1 else self._end)
+        firsts = np.full(self.n_envs, self.kept_from) if self.counted else self.firsts[oldest]
+        self.sequences.drop_before(firsts if self.rows > 1 else self._end)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, rows: Array, envs: Array) -> Array:
+        if self.counted:
+            return self._read(self.written - 1 - (self.written - 1 - rows) % self.rows, envs)
         return self._read(self.firsts[rows, envs], envs)
 
     def get_next(self, rows: Array, envs: Array) -> Array:

@@ -7,10 +7,10 @@ environment: fifty thousand windows then cost the table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import numpy as np
+import xxhash
 
 from rlmem.errors import CorruptBlockError
 from rlmem.lean import compact as compact_form
@@ -221,7 +221,7 @@ class SharedSequence(Sequences):
 
     def _take(self, env: int, piece: Array) -> bool:
         """Enter a piece into an environment's history; return whether it was known."""
-        name = int.from_bytes(blake2b(piece, digest_size=8).digest(), "little") if self._known is not None else 0
+        name = xxhash.xxh3_64_intdigest(piece) if self._known is not None else 0
         number = self._find(name, piece)
         found = number is not None
         if number is None:
