@@ -59,6 +59,7 @@ class Column:
             raise LeanBufferError(f"observations must be plain numbers, but got dtype {self.dtype}")
         self.follows, self.compact = follows, compact
         self._written = 0
+        self._decisions = self._when_to_decide()
         self._lock = RLock()
         self._held = self._empty(Layout(shape=self.shape, dtype=self.dtype), Packing(dtype=self.dtype), shared=False)
 
@@ -117,8 +118,8 @@ class Column:
             self._widen(observations if following is None else np.concatenate([observations, following]))
             self._held.put(row, observations, following)
         self._written += 1
-        if self._written in (self._rows_to_probe, self._rows_to_look_again):
-            self._decide(again=self._written != self._rows_to_probe)
+        if self._written in self._decisions:
+            self._decide(again=self._written != self._decisions[0])
 
     def forget(self, oldest: int) -> None:
         """Give back what only rows before ``oldest``, in the order of writing, still need."""
@@ -147,19 +148,13 @@ class Column:
 
     # --- what the observations are like ------------------------------------------------------------------------------
 
-    @property
-    def _rows_to_probe(self) -> int:
-        return min(self.rows, _PROBED_ROWS, max(3, _PROBED_BYTES // self._step_bytes))
-
-    @property
-    def _rows_to_look_again(self) -> int | None:
-        if self.rows < _SECOND_LOOK_ROWS or self._step_bytes * _SECOND_LOOK_ROWS > _SECOND_LOOK_BYTES:
-            return None
-        return _SECOND_LOOK_ROWS
-
-    @property
-    def _step_bytes(self) -> int:
-        return max(int(self.n_envs * math.prod(self.shape) * self.dtype.itemsize), 1)
+    def _when_to_decide(self) -> tuple[int, ...]:
+        """Return after how many rows to look at what there is."""
+        step_bytes = max(int(self.n_envs * math.prod(self.shape) * self.dtype.itemsize), 1)
+        first = min(self.rows, _PROBED_ROWS, max(3, _PROBED_BYTES // step_bytes))
+        if self.rows < _SECOND_LOOK_ROWS or step_bytes * _SECOND_LOOK_ROWS > _SECOND_LOOK_BYTES:
+            return (first,)
+        return first, _SECOND_LOOK_ROWS
 
     def _decide(self, *, again: bool) -> None:
         """Look at the rows so far, and write them again if they can be held better."""
@@ -178,22 +173,27 @@ class Column:
 
     def _histories(self) -> Iterator[Array]:
         """Yield what the first environments saw, one step after the other."""
-        rows = np.arange(min(self._held.written, self.rows, _PROBED_ROWS))
+        rows = self._rows_there()[:_PROBED_ROWS]
         for env in range(min(self.n_envs, 2)):
             yield self._held.get(rows, np.full(len(rows), env))
 
+    def _rows_there(self) -> Array:
+        """Return the rows that can be read, in the order in which they were written."""
+        held = self._held
+        return np.arange(max(held.written - self.rows, held.kept_from), held.written) % self.rows
+
     def _mostly_seen_before(self) -> bool:
         """Whether pieces that take more than a reference to them have mostly been seen before."""
-        size = self.layout.piece_bytes
-        rows = min(self._held.written, self.rows)
-        if size < _SHARED_BYTES or self._held.nbytes < rows * self.n_envs * size // 8:
+        size, rows = self.layout.piece_bytes, self._rows_there()
+        count = len(rows) * self.n_envs
+        if size < _SHARED_BYTES or self._held.nbytes < count * size // 8:
             return False
         seen = {
             xxhash.xxh3_128_digest(np.ascontiguousarray(self._held.get(np.array([row]), np.array([env]))))
-            for row in range(rows)
+            for row in rows
             for env in range(self.n_envs)
         }
-        return len(seen) < _SEEN_BEFORE * rows * self.n_envs
+        return len(seen) < _SEEN_BEFORE * count
 
     def _widen(self, observations: Array) -> None:
         """Choose a packing that holds these observations too."""
@@ -208,10 +208,10 @@ class Column:
         """Write all rows again, one by one, in the order in which they were written."""
         old, new = self._held, self._empty(layout, packing, shared=shared)
         everywhere = np.arange(self.n_envs)
-        for row in range(max(old.written - self.rows, old.kept_from), old.written):
-            rows = np.full(self.n_envs, row % self.rows)
+        for row in self._rows_there().tolist():
+            rows = np.full(self.n_envs, row)
             following = old.get_next(rows, everywhere) if self.follows else None
-            new.put(row % self.rows, old.get(rows, everywhere), following)
+            new.put(row, old.get(rows, everywhere), following)
         new.written, new.kept_from = old.written, old.kept_from
         self._held = new
 

@@ -67,7 +67,7 @@ def gather(
     if _LIBRARY is None:
         return fallback.gather(chunks, places, out, length=length, group=group, size=size, row=row, count=count)
     torn: int = _LIBRARY.lean_gather(
-        address(chunks),
+        chunks.ctypes.data,  # quicker than `address` for an array of records
         len(chunks),
         length,
         group,

@@ -53,9 +53,8 @@ class Layout:
 
     def cut(self, observations: Array) -> Array:
         """Return observations (items × shape) as bytes: items × pieces × bytes of a piece."""
-        moved = self._moved(observations)
-        flat = np.ascontiguousarray(moved).reshape(len(observations), self.count, -1)
-        return flat.view(np.uint8).reshape(len(observations), self.count, self.piece_bytes)
+        flat = np.ascontiguousarray(self._moved(observations)).reshape(len(observations), self.count, -1)
+        return flat.view(np.uint8)
 
     def join(self, pieces: Array) -> Array:
         """Return observations from their pieces (items × pieces × bytes), as a view where that can be."""

@@ -93,14 +93,17 @@ class Rows:
         return self._end
 
     def _put_following(self, row: int, firsts: Array, nexts: Array) -> None:
-        if self.next_firsts is None and not np.array_equal(nexts, firsts + self._shift):
+        if self.next_firsts is None and (nexts != firsts + self._shift).any():
             self.next_firsts = self.firsts + np.uint32(self._shift)
         if self.next_firsts is not None:
             self.next_firsts[row] = nexts
 
     def forget(self, oldest: int) -> None:
         """Give back what only rows before ``oldest``, in the order of writing, still need."""
-        self.kept_from = self.written - 1 - (self.written - 1 - oldest) % self.rows
+        kept_from = self.written - 1 - (self.written - 1 - oldest) % self.rows
+        if kept_from <= self.kept_from:
+            return
+        self.kept_from = kept_from
         firsts = np.full(self.n_envs, self.kept_from) if self.counted else self.firsts[oldest]
         self.sequences.drop_before(firsts if self.rows > 1 else self._end)
 
