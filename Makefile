@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format bench-defaults bench-accuracy accuracy-report clean
+.PHONY: help setup demo test test-slow check format bench-defaults bench-accuracy accuracy-report bench-lean lean-report clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -53,6 +53,16 @@ bench-accuracy: setup ## predicted against measured over many real runs: an hour
 
 accuracy-report: setup ## write docs/accuracy.md and its picture from the results
 	$(BIN)/python benchmarks/accuracy/report.py
+
+bench-lean: setup ## lean buffers beside stock ones and their rivals: an hour; the rivals come from PyPI
+	$(BIN)/python -m pip install -qq --no-deps --target $(VENV)/rivals --requirement benchmarks/lean/requirements.txt
+	PYTHONPATH=$(VENV)/rivals $(BIN)/python benchmarks/lean/measure_atari.py --policy random
+	PYTHONPATH=$(VENV)/rivals $(BIN)/python benchmarks/lean/measure_atari.py --policy skilled --only rlmem sb3 extra
+	$(BIN)/python benchmarks/lean/measure_cases.py
+	$(BIN)/python benchmarks/lean/measure_training.py
+
+lean-report: setup ## write docs/lean_benchmark.md from the results
+	$(BIN)/python benchmarks/lean/report.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

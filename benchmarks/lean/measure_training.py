@@ -64,7 +64,10 @@ def _compare(arguments: argparse.Namespace) -> None:
         result = _result(algorithm, found, arguments)
         name = f"training-{algorithm.lower()}-{arguments.device.split(':')[0]}.json"
         (arguments.results / name).write_text(json.dumps(result, indent=1) + "\n")
-        print(f"{algorithm} on {arguments.device}: lean takes {result['wall_time_ratio']:.3f} × the time of stock", flush=True)
+        print(
+            f"{algorithm} on {arguments.device}: lean takes {result['wall_time_ratio']:.3f} × the time of stock",
+            flush=True,
+        )
 
 
 def _result(algorithm: str, found: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rlmem.run import FrameworkRun, GenericRun, Run, load_run
 
 if TYPE_CHECKING:
     from rlmem.measure.captured import CapturedRun
+    from rlmem.plan.parts import Parts
 
 
 class ShownPlan(Plan):
@@ -37,12 +38,22 @@ def plan(subject: Any, *, machine: Machine | None = None, trace: bool = False) -
 
         return plan_captured(live(subject), machine=machine)
     run = subject if isinstance(subject, FrameworkRun | GenericRun) else _load(subject)
-    parts = None
-    if trace and isinstance(run, FrameworkRun):
+    parts = _parts(run, trace=trace) if isinstance(run, FrameworkRun) else None
+    return _shown(make_plan(run, machine or machine_for(run), parts))
+
+
+def _parts(run: FrameworkRun, *, trace: bool) -> Parts | None:
+    """Return what has to be found out about a run; None where its description says it all."""
+    if trace:
         from rlmem.measure.parts import traced_parts
 
-        parts = traced_parts(run)
-    return _shown(make_plan(run, machine or machine_for(run), parts))
+        return traced_parts(run)
+    if not run.buffer.is_lean:
+        return None
+    from rlmem.measure.lean_sample import with_sample
+    from rlmem.plan.parts import described_parts
+
+    return with_sample(run, described_parts(run))
 
 
 def plan_script(

@@ -187,7 +187,7 @@ def test_flatten_copy_at_the_peak(find: Any) -> None:
     assert not find("RLM015", env=env | {"n_envs": 1}, training={"n_steps": 4 * 2048})
     assert not find("RLM015", env={"n_envs": 4}, training={"n_steps": 2048})
     (recurrent,) = find("RLM015", "RecurrentPPO", env=env, training={"n_steps": 2048})
-    assert "rollout_buffer_class" not in recurrent.advice
+    assert "use_lean_rollout" in recurrent.advice
 
 
 @pytest.mark.parametrize(("version", "fires"), [("2.3.2", True), ("2.7.0", True), ("2.7.1", False), ("2.9.2", False)])

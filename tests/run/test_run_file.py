@@ -60,7 +60,9 @@ REFUSED = [
     (PPO, "processes/flor", "1GB", "did you mean `floor`?"),
     (PPO, "evaluation/eval_frequency", 1, "did you mean `eval_freq`?"),
     (PPO, "checkpoint/save_frequency", 1, "did you mean `save_freq`?"),
+    (PPO, "buffer", {"kind": "lean", "compct": True}, "unknown key `compct` in `buffer`; did you mean `compact`?"),
     (PPO, "sizes", {}, "unknown key `sizes`"),
+    (GENERIC, "buffer", "lean", "unknown key `buffer`"),
     (GENERIC, "env", {}, "unknown key `env`"),
     (GENERIC, "arrays/0/shap", [], "did you mean `shape`?"),
     (GENERIC, "networks/0/layer", [], "did you mean `layers`?"),
@@ -74,6 +76,9 @@ REFUSED = [
     (PPO, "env/observation/dtype", "float", "`env.observation.dtype` must be one of"),
     (PPO, "policy/class", "MlpPolicies", "did you mean `MlpPolicy`?"),
     (PPO, "policy/optimizer", "adamm", "did you mean `adam`?"),
+    (PPO, "buffer", "leen", "`buffer` must be one of stock, lean, but got 'leen'; did you mean `lean`?"),
+    (PPO, "buffer", {"kind": "leen"}, "`buffer.kind` must be one of stock, lean, but got 'leen'"),
+    (DQN, "buffer", {"kind": "lean", "when_full": "forgt"}, "did you mean `forget`?"),
     (DQN, "training/replay_buffer_class", "Replay", "must be one of ReplayBuffer"),
     (DQN, "training/train_freq", [1, "steps"], "did you mean `step`?"),
     (GENERIC, "arrays/0/where", "gpu", "must be one of ram, vram, virtual, disk"),
@@ -98,6 +103,9 @@ REFUSED = [
     (PPO, "env/observation/shape", {"a": 1}, "must be a whole number, but got a mapping"),
     (PPO, "env/observation/low", "a", "must be a number, but got 'a'"),
     (PPO, "training/learning_rate", [1], "must be one value, but got a list"),
+    (PPO, "buffer", {"compact": True}, "`buffer` must have `kind`"),
+    (PPO, "buffer", {"kind": "lean", "compact": 1}, "`buffer.compact` must be true or false, but got 1"),
+    (PPO, "buffer", {"kind": "lean", "memory_limit": "lots"}, "`buffer.memory_limit`: a size must look like 16GB"),
     (PPO, "machine/ram", 1.5, "must be a size such as 16GB, but got 1.5"),
     (PPO, "machine/ram", True, "must be a size such as 16GB"),
     (PPO, "machine/ram", "lots", "a size must look like 16GB"),
@@ -161,7 +169,32 @@ REFUSED = [
         "CnnPolicy",
         "ARS does not take CnnPolicy",
     ),
+    (PPO | {"algorithm": "ARS", "framework": "sb3-contrib"}, "buffer", "lean", "ARS has no buffer to be lean"),
+    (DQN | {"buffer": "lean"}, "training/optimize_memory_usage", True, "holds next observations once by itself"),
+    (PPO, "buffer", {"kind": "lean", "when_full": "forget"}, "is for replay buffers"),
+    (PPO, "buffer", {"kind": "stock", "compact": True}, "are for `kind: lean` only"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("buffer", "written"),
+    [
+        ("stock", None),
+        ({"kind": "stock"}, None),
+        ("lean", "lean"),
+        ({"kind": "lean", "compact": False, "when_full": "error"}, "lean"),
+        ({"kind": "lean", "compact": True}, {"kind": "lean", "compact": True}),
+        (
+            {"kind": "lean", "memory_limit": "2GB", "when_full": "forget"},
+            {"kind": "lean", "memory_limit": 2 * 10**9, "when_full": "forget"},
+        ),
+    ],
+)
+def test_buffers_survive_being_written(buffer: Any, written: Any) -> None:
+    run = run_from_mapping(DQN | {"buffer": buffer})
+    mapping = write_run(run)
+    assert mapping.get("buffer") == written
+    assert run_from_mapping(mapping) == run
 
 
 @pytest.mark.parametrize(

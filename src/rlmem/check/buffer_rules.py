@@ -36,6 +36,7 @@ class StackedFrames(FrameworkRule):
     title = "every frame is stored once for each place in the stack"
     severity = WARNING
     families = _BUFFERED
+    stock_only = True
 
     def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]:
         frames = run.env.frame_stack
@@ -46,7 +47,7 @@ class StackedFrames(FrameworkRule):
         yield self.finding(
             f"a stack of {frames} frames is stored with every step, so each frame stands in the buffer {frames} times: "
             f"{format_bytes(stored)} of observations, of which {format_bytes(waste)} are copies",
-            "use a buffer that keeps single frames and stacks them when sampling; short of that, fewer steps or "
+            f"{_lean_switch(run)} holds each frame once and learns the same; short of that, fewer steps or "
             "transitions in the buffer, smaller or grey frames, or a shorter stack, each of which changes learning",
             size=waste,
         )
@@ -75,6 +76,7 @@ class WideBytes(FrameworkRule):
     title = "floats hold what may fit in a byte"
     severity = WARNING
     families = _BUFFERED
+    stock_only = True
 
     def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]:
         if run.env.normalize or (run.spec.on_policy and rollouts_are_float32(run)):
@@ -162,14 +164,12 @@ class FlattenCopy(FrameworkRule):
         if plan.peak.ram_phase != "flatten" or copy < WORTH_TELLING_BYTES:
             return
         without = max(phase.ram_bytes for phase in plan.phases if phase.name != "flatten")
-        own = (
-            "" if "rollout_buffer_class" not in run.spec.settings else ", or a rollout_buffer_class that does not copy"
-        )
         yield self.finding(
             f"RolloutBuffer.get merges {run.training.n_steps:,} steps and {run.n_envs:,} envs by copying: for that "
             f"moment the largest array exists twice ({format_bytes(copy)}), and the peak is "
             f"{format_bytes(plan.peak.ram_bytes)} instead of {format_bytes(without)}",
-            f"fewer n_steps shrink array and copy alike; one env needs no copy, its merge is a view{own}",
+            f"{_lean_switch(run)} makes no copy and learns the same; fewer n_steps shrink array and copy alike; "
+            "one env needs no copy, its merge is a view",
             size=copy,
         )
 
@@ -179,6 +179,7 @@ class WidenedRollout(FrameworkRule):
     title = "this Stable-Baselines3 stores narrow observations as float32"
     severity = WARNING
     families = ("on-policy",)
+    stock_only = True
 
     def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]:
         waste = sum(_widening(run, leaf) for _, leaf in stored_leaves(run)) if rollouts_are_float32(run) else 0
@@ -242,16 +243,28 @@ def _replay_class(run: FrameworkRun) -> str:
     return N_STEP_REPLAY if run.training.n_steps > 1 else "ReplayBuffer"
 
 
+def _lean_switch(run: FrameworkRun) -> str:
+    """Return what to write to have this run's buffer lean."""
+    if run.algorithm == "RecurrentPPO":
+        return "rlmem.sb3.use_lean_rollout(model)"
+    if run.spec.on_policy:
+        name = "LeanMaskableRolloutBuffer" if run.algorithm == "MaskablePPO" else "LeanRolloutBuffer"
+        return f"rollout_buffer_class=rlmem.sb3.{name}"
+    special = {GOAL_REPLAY: "LeanHerReplayBuffer", "NStepReplayBuffer": "LeanNStepReplayBuffer"}
+    return f"replay_buffer_class=rlmem.sb3.{special.get(_replay_class(run), 'LeanReplayBuffer')}"
+
+
 def _sharing_advice(run: FrameworkRun) -> str:
     name = _replay_class(run)
     if name != "ReplayBuffer":
         half = rows(run) // copies(run)
         return (
-            f"{name} has no optimize_memory_usage: use a buffer that stores each observation once, or a smaller "
-            f"buffer_size ({half:,} would take half)"
+            f"{_lean_switch(run)} stores each observation once; {name} itself has no optimize_memory_usage, and a "
+            f"buffer_size of {half:,} would take half"
         )
     return (
-        "optimize_memory_usage=True with replay_buffer_kwargs={'handle_timeout_termination': False} stores them once; "
+        f"{_lean_switch(run)} stores them once and loses nothing; optimize_memory_usage=True with "
+        "replay_buffer_kwargs={'handle_timeout_termination': False} stores them once too, but "
         "then time limits count as real ends and the true last observation of an episode is lost"
     )
 

@@ -49,6 +49,7 @@ class IdleCores(FrameworkRule):
     title = "fewer environments than the machine has room for"
     severity = INFO
     families = ("on-policy", "off-policy")
+    stock_only = True
 
     def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]:
         cores = plan.machine.cores

@@ -73,11 +73,16 @@ class FrameworkRule(PlanRule):
     """A rule about runs of a framework, of some families of algorithms; it passes over all others."""
 
     families: ClassVar[tuple[str, ...]] = ("on-policy", "off-policy", "search")
+    stock_only: ClassVar[bool] = False
+    """Whether it speaks of plain arrays, or of a plan without a sample, and has nothing to say of lean buffers."""
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         run = plan.run
-        if isinstance(run, FrameworkRun) and run.spec.family in self.families:
+        if isinstance(run, FrameworkRun) and run.spec.family in self.families and self._speaks_of(run):
             yield from self.check_run(plan, run)
+
+    def _speaks_of(self, run: FrameworkRun) -> bool:
+        return not (self.stock_only and run.buffer.is_lean)
 
     @abstractmethod
     def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]: ...

@@ -58,6 +58,7 @@ class RolloutBeyondEpisodes(FrameworkRule):
     title = "n_steps is far beyond the episode length"
     severity = INFO
     families = ("on-policy",)
+    stock_only = True
 
     def check_run(self, plan: Plan, run: FrameworkRun) -> Iterator[Finding]:
         length, n_steps = run.env.episode_length, run.training.n_steps

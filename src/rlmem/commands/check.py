@@ -1,4 +1,4 @@
-"""``rlmem check``: what is wrong with a run's settings, or with its script."""
+"""``rlmem check``: what is wrong with a run's settings, or with its script; and how lean an environment is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rlmem.commands.inputs import add_budget, plan_of
-from rlmem.commands.output import console, print_json
+from rlmem.commands.output import console, print_json, waiting
+from rlmem.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
     from rlmem.check import Finding
@@ -16,12 +17,19 @@ NAME: Final = "check"
 HELP: Final = "what is wrong with a run's settings or its script, and what to do"
 DESCRIPTION: Final = (
     "Check a run's settings and, where one is given, its training script, which is read and not run unless "
-    "--capture says so. Each finding has a page in docs/rules. Exit code 1 when one of them is an error."
+    "--capture says so. Each finding has a page in docs/rules. Exit code 1 when one of them is an error. With --env "
+    "instead: step an environment with random actions, and say how much of its observations is new a step."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="RUN [SCRIPT.py]", nargs="+", help="a run file, a training script, or both")
+    parser.add_argument("files", metavar="RUN [SCRIPT.py]", nargs="*", help="a run file, a training script, or both")
+    parser.add_argument(
+        "--env",
+        metavar="ENV",
+        help="inspect an environment for lean buffers: a Gymnasium id, module:function, or a run file's own",
+    )
+    parser.add_argument("--steps", type=int, default=500, metavar="N", help="how long --env plays (default 500)")
     add_budget(parser)
     parser.add_argument("--select", type=_codes, default=(), metavar="CODES", help="only these, e.g. RLM01,RLM033")
     parser.add_argument("--ignore", type=_codes, default=(), metavar="CODES", help="all but these")
@@ -41,6 +49,10 @@ def _codes(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.env is not None:
+        return _inspect(arguments)
+    if not arguments.files:
+        raise InputError("check takes a run file, a training script or both, or --env and an environment")
     from rlmem.check import in_order, select
 
     found = in_order(finding for path in arguments.files for finding in _findings(path, arguments))
@@ -54,6 +66,25 @@ def run(arguments: argparse.Namespace) -> int:
 
         console().print(findings_report(findings))
     return 1 if any(finding.severity == "error" for finding in findings) else 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    if arguments.files:
+        raise InputError(f"--env is looked at by itself, but got {' '.join(arguments.files)} too")
+    try:
+        from rlmem.measure.inspection import inspect_environment
+    except ModuleNotFoundError as error:
+        raise MissingExtra(library=error.name or "a library", extra="sb3", purpose="check --env") from None
+
+    with waiting(f"stepping {arguments.env}"):
+        inspection = inspect_environment(arguments.env, steps=arguments.steps)
+    if arguments.json:
+        from rlmem.report.json import SCHEMA
+
+        print_json({"schema": SCHEMA, **inspection.to_dict()})
+    else:
+        console().print(str(inspection), markup=False)
+    return 0
 
 
 def _captured(script: str, arguments: argparse.Namespace) -> tuple[Finding, ...]:

@@ -1,7 +1,7 @@
 """Blocks: sealed, immutable, checksummed runs of encoded pieces, byte for byte what a store writes.
 
     magic "RLMEMBLK" · version u16 · kind u8 · 0 u8 · group u32 · pieces u32 · row u32 · piece bytes u64
-    · payload bytes u64 · digest of the key (16 bytes, nought without) · digest of all that follows the header (16)
+    · payload bytes u64 · digest of the key (16 bytes, nought without) · digest of everything else (16)
     · offsets: (pieces + 1) × u32, unless plain · payload
 
 All numbers are little-endian. How a piece is encoded is said in `kernels.c`. In a compact block each group of
@@ -43,6 +43,13 @@ def digest(data: bytes | Array) -> bytes:
     return xxhash.xxh3_128_digest(data)
 
 
+def _digest_of(data: Array) -> bytes:
+    """Return the digest of a block: of its header up to the digest itself, and of all that follows."""
+    whole = xxhash.xxh3_128(data[: HEADER_BYTES - DIGEST_BYTES])
+    whole.update(data[HEADER_BYTES:])
+    return whole.digest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Key:
     """A piece that others are told apart from; its content is its name."""
@@ -78,7 +85,7 @@ class Block:
 
     def verify(self) -> None:
         """Raise CorruptBlockError unless the content is what was sealed."""
-        if digest(self.data[HEADER_BYTES:]) != self.content_digest:
+        if _digest_of(self.data) != self.content_digest:
             raise CorruptBlockError(f"block {self.content_digest.hex()}: its content does not match its digest")
 
 
@@ -92,7 +99,6 @@ def seal(
         body = np.empty(HEADER_BYTES + len(index) + payload.size, np.uint8)
         body[HEADER_BYTES : HEADER_BYTES + len(index)] = np.frombuffer(index, np.uint8)
         body[HEADER_BYTES + len(index) :] = payload
-    name = digest(body[HEADER_BYTES:])
     header = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -104,9 +110,11 @@ def seal(
         piece_bytes,
         payload.size,
         key.digest if key else NO_KEY,
-        name,
+        NO_KEY,
     )
     body[:HEADER_BYTES] = np.frombuffer(header, np.uint8)
+    name = _digest_of(body)
+    body[HEADER_BYTES - DIGEST_BYTES : HEADER_BYTES] = np.frombuffer(name, np.uint8)
     body.setflags(write=False)
     return Block(
         data=body,
@@ -151,6 +159,8 @@ def read_block(data: Array, keys: dict[bytes, Key]) -> Block:
         raise CorruptBlockError(f"{label}: its header promises another size than its {data.size} bytes")
     if key_digest != NO_KEY and key_digest not in keys:
         raise CorruptBlockError(f"{label}: its key {key_digest.hex()} is missing")
+    if key_digest != NO_KEY and keys[key_digest].data.size != piece_bytes:
+        raise CorruptBlockError(f"{label}: its key {key_digest.hex()} is of another size than its pieces")
     block = Block(
         data=data,
         kind=kind,

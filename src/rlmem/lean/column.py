@@ -8,7 +8,7 @@ column that finds itself mistaken writes itself again. One thread may write whil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import RLock
 from typing import Any, Final
 
@@ -65,7 +65,8 @@ class Column:
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            state = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+            return state | {"_held": self._held.snapshot()}  # the writer may go on before all of it is copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -158,15 +159,16 @@ class Column:
 
     def _decide(self, *, again: bool) -> None:
         """Look at the rows so far, and write them again if they can be held better."""
-        layout, shared = self.layout, self.shared
+        layout, packing, shared = self.layout, self.packing, self.shared
         if not again:
-            layout = find_layout([*self._histories()], shape=self.shape, dtype=self.dtype)
+            seen = [*self._histories()]
+            layout = find_layout(seen, shape=self.shape, dtype=self.dtype)
             shared = layout.count > _WINDOW_PIECES and layout.piece_bytes >= _SHARED_BYTES
+            packing = find_packing(np.concatenate(seen), dtype=self.dtype, piece_elements=self._piece_elements(layout))
         elif layout.count == 1 and not shared:
             shared = self._mostly_seen_before()
-        packing = find_packing(np.concatenate([*self._histories()]), piece_elements=self._piece_elements(layout))
         if (layout, packing, shared) != (self.layout, self.packing, self.shared):
-            self._rewrite(layout, packing, shared=shared)
+            self._rewrite_first_fitting(layout, [packing, Packing(dtype=self.dtype)], shared=shared)
 
     def _piece_elements(self, layout: Layout) -> int:
         return int(layout.piece_bytes // self.dtype.itemsize)
@@ -197,25 +199,29 @@ class Column:
 
     def _widen(self, observations: Array) -> None:
         """Choose a packing that holds these observations too."""
-        for packing in self.packing.wider(observations):
+        self._rewrite_first_fitting(self.layout, self.packing.wider(observations), shared=self.shared)
+
+    def _rewrite_first_fitting(self, layout: Layout, packings: Iterable[Packing], *, shared: bool) -> None:
+        """Write all rows again with the first packing that holds them; the last of them holds everything."""
+        for packing in packings:
             try:
-                self._rewrite(self.layout, packing, shared=self.shared)
+                self._rewrite(layout, packing, shared=shared)
             except DoesNotFit:
                 continue
             return
 
     def _rewrite(self, layout: Layout, packing: Packing, *, shared: bool) -> None:
         """Write all rows again, one by one, in the order in which they were written."""
-        old, new = self._held, self._empty(layout, packing, shared=shared)
+        old, rows_there = self._held, self._rows_there()
+        new = self._empty(layout, packing, shared=shared, begun_at=old.written - len(rows_there))
         everywhere = np.arange(self.n_envs)
-        for row in self._rows_there().tolist():
+        for row in rows_there.tolist():
             rows = np.full(self.n_envs, row)
             following = old.get_next(rows, everywhere) if self.follows else None
             new.put(row, old.get(rows, everywhere), following)
-        new.written, new.kept_from = old.written, old.kept_from
         self._held = new
 
-    def _empty(self, layout: Layout, packing: Packing, *, shared: bool) -> Rows:
+    def _empty(self, layout: Layout, packing: Packing, *, shared: bool, begun_at: int = 0) -> Rows:
         return Rows(
             rows=self.rows,
             n_envs=self.n_envs,
@@ -224,4 +230,5 @@ class Column:
             follows=self.follows,
             compact=self.compact,
             shared=shared,
+            begun_at=begun_at,
         )

@@ -50,15 +50,27 @@ def unpack_group(block: Block, group: int) -> bytes:
         unpacked: bytes = decompressor.decompress(_frame(block, group))
     except library.ZstdError as error:
         raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group}: {error}") from error
+    if len(unpacked) < _offsets_bytes(block, group):
+        raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group} is too short for its pieces")
     return unpacked
 
 
+def _offsets_bytes(block: Block, group: int) -> int:
+    return 4 * (min(block.group, block.pieces - group * block.group) + 1)
+
+
 def check_sizes(block: Block) -> None:
-    """Raise CorruptBlockError when a group says that it unpacks to more than its pieces can take."""
+    """Raise CorruptBlockError when a group says that it unpacks to more than its pieces can take, or less."""
     library, most = _zstandard(), block.group * (block.piece_bytes + 5) + 4
     for group in range(-(-block.pieces // block.group)):
-        if not 0 <= library.frame_content_size(_frame(block, group)) <= most:
-            raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group} says that it is too large")
+        try:
+            size = library.frame_content_size(_frame(block, group))
+        except library.ZstdError as error:
+            raise CorruptBlockError(f"block {block.content_digest.hex()}: group {group}: {error}") from error
+        if not _offsets_bytes(block, group) <= size <= most:
+            raise CorruptBlockError(
+                f"block {block.content_digest.hex()}: group {group} says that it takes {size} bytes, which cannot be"
+            )
 
 
 def _frame(block: Block, group: int) -> memoryview:

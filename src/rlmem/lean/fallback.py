@@ -18,6 +18,10 @@ CHUNK: Final = np.dtype([("offsets", "u8"), ("payload", "u8"), ("key", "u8"), ("
 """Where a chunk of consecutive pieces lies in memory. Without offsets its pieces are plain, one after the other."""
 
 
+TAIL: Final = ("payload", "offsets", "used", "room", "opened", "offsets_room", "plain")
+"""The open end of a sequence, one number each: addresses, how far they are filled, and whether pieces lie plain."""
+
+
 class Torn(ValueError):  # noqa: N818 - it says what the bytes are
     """Encoded bytes that cannot have been written by the encoder."""
 
@@ -141,6 +145,15 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise Torn
+
+
+def extend(
+    _tails: Array, now: Array, last: Array, _ends: Array, *, shift: int, group: int, length: int, following: bool
+) -> Array:
+    """Leave everything that is new to the caller, who knows how to append it."""
+    kinds = compare(now, last, shift)
+    nothing_new = (kinds == SAME) | ((kinds == STILL) & (not following))
+    return np.where(nothing_new, 0, kinds + 1).astype(np.uint8)
 
 
 def compare(now: Array, last: Array, shift: int) -> Array:

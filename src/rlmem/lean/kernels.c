@@ -227,15 +227,79 @@ int64_t lean_gather(const struct chunk *chunks, int64_t n_chunks, int64_t length
 
 enum { SAME = 0, MOVED_ON = 1, NEW = 2, STILL = 3 };
 
-/* Say for each of `items` observations of `count` pieces what it is to the `last` one: the same, moved on by `shift`
- * pieces, both, or neither. With a shift of 0, being the same is standing still.
+/* What an observation is to the last one: the same, moved on by `shift` pieces, both, or neither. With a shift of 0,
+ * being the same is standing still.
  */
+static int kind_of(const uint8_t *now, const uint8_t *last, int64_t whole, int64_t gone) {
+    int same = memcmp(now, last, (size_t)whole) == 0;
+    int moved = gone ? memcmp(now, last + gone, (size_t)(whole - gone)) == 0 : same;
+    return moved ? (same ? STILL : MOVED_ON) : (same ? SAME : NEW);
+}
+
 void lean_compare(const uint8_t *now, const uint8_t *last, int64_t items, int64_t count, int64_t size, int64_t shift,
                   uint8_t *out) {
-    int64_t whole = count * size, gone = shift * size;
-    for (int64_t item = 0; item < items; item++, now += whole, last += whole) {
-        int same = memcmp(now, last, (size_t)whole) == 0;
-        int moved = shift ? memcmp(now, last + gone, (size_t)(whole - gone)) == 0 : same;
-        out[item] = moved ? (same ? STILL : MOVED_ON) : (same ? SAME : NEW);
+    for (int64_t item = 0; item < items; item++, now += count * size, last += count * size)
+        out[item] = (uint8_t)kind_of(now, last, count * size, shift * size);
+}
+
+/* The open end of a sequence: where its payload and offsets lie, and how far they are filled. */
+struct tail {
+    uint64_t payload, offsets;
+    int64_t used, room, opened, offsets_room, plain;
+};
+
+#define LARGE_RUNS 8 /* runs beyond one part in so many of a piece are worth trying other ways, which Python does */
+
+/* Append pieces to a tail if nothing special has to be done for it; return whether it was done. */
+static int append(struct tail *tail, const uint8_t *before, const uint8_t *piece, int64_t pieces, int64_t size,
+                  int64_t group, int64_t length) {
+    int64_t used = tail->used, opened = tail->opened;
+    uint8_t *payload = (uint8_t *)(uintptr_t)tail->payload;
+    uint32_t *offsets = (uint32_t *)(uintptr_t)tail->offsets;
+    if (opened + pieces >= length) return 0; /* a block is full: it has to be sealed */
+    if (tail->plain) {
+        if (used + pieces * size > tail->room) return 0;
+        memcpy(payload + used, piece, (size_t)(pieces * size));
+        tail->used = used + pieces * size;
+        tail->opened = opened + pieces;
+        return 1;
     }
+    if (opened + pieces + 1 > tail->offsets_room) return 0;
+    for (int64_t done = 0; done < pieces; done++, opened++) {
+        int64_t room = size / LARGE_RUNS;
+        if (opened % group == 0 || used + 1 + room > tail->room) return 0;
+        int64_t written = lean_runs(before, piece, size, payload + used + 1, room);
+        if (written < 0) return 0;
+        payload[used] = PREV;
+        used += 1 + written;
+        offsets[opened + 1] = (uint32_t)used;
+        before = piece;
+        piece += size;
+    }
+    tail->used = used;
+    tail->opened = opened;
+    return 1;
+}
+
+/* Take one observation of each environment: compare it with the last, append what is new, and keep it as the last.
+ * What cannot be done here is left alone and its kind + 1 is said in `left`; `ends` counts pieces. Return how many.
+ */
+int64_t lean_extend(struct tail *tails, const uint8_t *now, uint8_t *last, int64_t items, int64_t count, int64_t size,
+                    int64_t shift, int64_t group, int64_t length, int64_t following, int64_t *ends, uint8_t *left) {
+    int64_t whole = count * size, lefts = 0;
+    for (int64_t item = 0; item < items; item++, now += whole, last += whole) {
+        int kind = kind_of(now, last, whole, shift * size);
+        left[item] = 0;
+        if (kind == SAME || (kind == STILL && !following)) continue;
+        int64_t new = kind == NEW || shift == 0 ? count : shift;
+        const uint8_t *piece = now + whole - new * size;
+        if ((kind == NEW && count > 1) || !append(&tails[item], last + whole - size, piece, new, size, group, length)) {
+            left[item] = (uint8_t)(kind + 1);
+            lefts++;
+            continue;
+        }
+        ends[item] += new;
+        memcpy(last, now, (size_t)whole);
+    }
+    return lefts;
 }

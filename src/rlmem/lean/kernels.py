@@ -15,9 +15,23 @@ from typing import Final
 import numpy as np
 
 from rlmem.lean import fallback
-from rlmem.lean.fallback import CHUNK, MOVED_ON, NEW, SAME, STILL, Array
+from rlmem.lean.fallback import CHUNK, MOVED_ON, NEW, SAME, STILL, TAIL, Array
 
-__all__ = ["CHUNK", "COMPILED", "MOVED_ON", "NEW", "SAME", "STILL", "Array", "address", "compare", "gather", "runs"]
+__all__ = [
+    "CHUNK",
+    "COMPILED",
+    "MOVED_ON",
+    "NEW",
+    "SAME",
+    "STILL",
+    "TAIL",
+    "Array",
+    "address",
+    "compare",
+    "extend",
+    "gather",
+    "runs",
+]
 
 
 def _load() -> ctypes.CDLL | None:
@@ -32,6 +46,8 @@ def _load() -> ctypes.CDLL | None:
     library.lean_runs.argtypes = [pointer, pointer, size, pointer, size]
     library.lean_gather.restype = size
     library.lean_gather.argtypes = [pointer, *[size] * 5, pointer, *[size] * 4, pointer]
+    library.lean_extend.restype = size
+    library.lean_extend.argtypes = [pointer, pointer, pointer, *[size] * 7, pointer, pointer]
     library.lean_compare.restype = None
     library.lean_compare.argtypes = [pointer, pointer, *[size] * 4, pointer]
     return library
@@ -81,6 +97,34 @@ def gather(
         address(out),
     )
     return torn - 1 if torn else None
+
+
+def extend(
+    tails: Array, now: Array, last: Array, ends: Array, *, shift: int, group: int, length: int, following: bool
+) -> Array:
+    """Append what is new of each observation to its tail where that is simple, and keep it as the last.
+
+    Return for each 0 when it is done, else 1 + what `compare` says of it: the caller has to append it.
+    """
+    if _LIBRARY is None:
+        return fallback.extend(tails, now, last, ends, shift=shift, group=group, length=length, following=following)
+    items, count, size = now.shape
+    left = np.empty(items, np.uint8)
+    _LIBRARY.lean_extend(
+        address(tails),
+        address(now),
+        address(last),
+        items,
+        count,
+        size,
+        shift,
+        group,
+        length,
+        following,
+        address(ends),
+        address(left),
+    )
+    return left
 
 
 def compare(now: Array, last: Array, shift: int) -> Array:

@@ -79,6 +79,7 @@ class Layout:
 
 
 _MOST_FRAMES: Final = 16
+_MOST_CANDIDATES: Final = 64
 
 
 def find_layout(episodes: Sequence[Array], *, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Layout:
@@ -86,7 +87,7 @@ def find_layout(episodes: Sequence[Array], *, shape: tuple[int, ...], dtype: np.
 
     Whatever it says is checked by value at every step later on, so a wrong guess costs memory and nothing else.
     """
-    pairs = [pair for episode in episodes for pair in pairwise(episode)]
+    pairs = [pair for episode in episodes for pair in pairwise(_by_bits(episode))]
     changed = [(before, after) for before, after in pairs if not _same(before, after)]
     found = [
         (axis, moved, newest_first)
@@ -110,29 +111,37 @@ def find_layout(episodes: Sequence[Array], *, shape: tuple[int, ...], dtype: np.
 
 def _moves_on(pairs: Sequence[tuple[Array, Array]], axis: int, newest_first: bool) -> int | None:
     """Return by how many slices along the axis most observations move on, or None."""
-    length = pairs[0][0].shape[axis] if pairs else 0
+    if not pairs or pairs[0][0].shape[axis] < 2:
+        return None
+    step = -1 if newest_first else 1
+    histories = [tuple(np.moveaxis(array, axis, 0)[::step] for array in pair) for pair in pairs]
     needed = max(1, math.ceil(_ENOUGH * len(pairs)))
-    for shift in range(1, length // 2 + 1):
-        held = 0
-        for index, (before, after) in enumerate(pairs):
-            held += _moved_by(before, after, axis, shift, newest_first)
-            if held + len(pairs) - index - 1 < needed:
-                break
-        if pairs and held >= needed:
+    for shift in _candidates(histories, needed):
+        if sum(bool(np.array_equal(one[shift:], other[:-shift])) for one, other in histories) >= needed:
             return shift
     return None
 
 
-def _moved_by(before: Array, after: Array, axis: int, shift: int, newest_first: bool) -> bool:
-    one, other = (np.moveaxis(array, axis, 0) for array in (before, after))
-    if newest_first:
-        one, other = one[::-1], other[::-1]
-    kept = len(one) - shift
-    return _same(one[shift : shift + 1], other[:1]) and _same(one[shift:], other[:kept])
+def _candidates(histories: Sequence[tuple[Array, ...]], needed: int) -> list[int]:
+    """Return the shifts for which the first slice fits in enough of the pairs, the smallest first and not too many."""
+    half = len(histories[0][0]) // 2
+    fits: Array = np.zeros(half, np.int64)
+    for one, other in histories:
+        rest = tuple(range(1, one.ndim))
+        fits += (one[1 : half + 1] == other[:1]).all(axis=rest) & (one[-1:] == other[-2 : -half - 2 : -1]).all(
+            axis=rest
+        )
+    return [1 + int(index) for index in np.flatnonzero(fits >= needed)[:_MOST_CANDIDATES]]
+
+
+def _by_bits(array: Array) -> Array:
+    """Return the array as whole numbers: NaNs are then compared by their bytes, and noughts by their sign."""
+    if array.dtype.kind not in "fc":
+        return array
+    if array.dtype.itemsize <= 8:
+        return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    return np.ascontiguousarray(array)[..., None].view(np.uint8)
 
 
 def _same(one: Array, other: Array) -> bool:
-    """Whether two arrays are alike to the last bit: NaNs are compared by their bytes, noughts by their sign."""
-    if one.dtype.kind in "fc":
-        return bool(one.tobytes() == other.tobytes())
     return bool(np.array_equal(one, other))

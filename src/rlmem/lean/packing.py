@@ -93,10 +93,10 @@ class Packing:
         return f"{self.dtype} as it is"
 
 
-def find_packing(sample: Array, *, piece_elements: int) -> Packing:
+def find_packing(sample: Array, *, dtype: np.dtype[np.generic], piece_elements: int) -> Packing:
     """Return the narrowest packing that holds all of the sample exactly."""
-    dtype = sample.dtype
-    if piece_elements < _LEAST_ELEMENTS or dtype.kind not in "buif" or not sample.size:
+    plain_number = dtype.kind in "buif" and dtype.itemsize <= 8 and dtype.isnative
+    if piece_elements < _LEAST_ELEMENTS or not plain_number or not sample.size:
         return Packing(dtype=dtype)
     words = np.ascontiguousarray(sample).reshape(-1).view(_word(dtype))
     values = np.unique(words[:_FIRST_LOOK])

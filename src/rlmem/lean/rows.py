@@ -6,9 +6,11 @@ unless something unusual happened; only then is its number kept as well.
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
-from rlmem.lean.kernels import NEW, SAME, STILL, Array, compare
+from rlmem.lean.kernels import NEW, Array
 from rlmem.lean.layout import Layout
 from rlmem.lean.packing import Packing
 from rlmem.lean.pieces import PLAIN_BELOW_BYTES
@@ -23,7 +25,16 @@ class Rows:
     """``rows`` × ``n_envs`` observations, written in order and then over again."""
 
     def __init__(
-        self, *, rows: int, n_envs: int, layout: Layout, packing: Packing, follows: bool, compact: bool, shared: bool
+        self,
+        *,
+        rows: int,
+        n_envs: int,
+        layout: Layout,
+        packing: Packing,
+        follows: bool,
+        compact: bool,
+        shared: bool,
+        begun_at: int = 0,
     ) -> None:
         self.rows, self.n_envs, self.layout, self.packing, self.follows = rows, n_envs, layout, packing, follows
         size = packing.packed_bytes(layout.piece_bytes)
@@ -36,7 +47,7 @@ class Rows:
         self.counted = not follows and not shared and layout.count == 1 and size < PLAIN_BELOW_BYTES
         self.firsts: Array = np.zeros((0 if self.counted else rows, n_envs), np.uint32)
         self.next_firsts: Array | None = None
-        self.written = self.kept_from = 0
+        self.written = self.kept_from = self.begun_at = begun_at
         self._end: Array = np.zeros(n_envs, np.int64)
         self._last: Array | None = None
         self._shift = layout.shift or layout.count
@@ -73,13 +84,11 @@ class Rows:
         last = self._last
         if last is None:
             last = self._last = np.empty_like(pieces)
-            kinds: Array = np.full(self.n_envs, NEW, np.uint8)
+            left: Array = np.full(self.n_envs, 1 + NEW, np.uint8)
         else:
-            kinds = compare(pieces, last, self.layout.shift)
-        for env, kind in enumerate(kinds.tolist()):
-            if kind == SAME or (kind == STILL and not following):
-                continue
-            new = self.layout.count if kind == NEW else self._shift
+            left = self.sequences.extend_simply(pieces, last, self._end, shift=self.layout.shift, following=following)
+        for env in left.nonzero()[0].tolist():
+            new = self.layout.count if left[env] == 1 + NEW else self._shift
             before = last[env, -1] if self._end[env] else None
             self.sequences.extend(env, pieces[env, -new:], before)
             self._end[env] += new
@@ -104,14 +113,22 @@ class Rows:
         if kept_from <= self.kept_from:
             return
         self.kept_from = kept_from
-        firsts = np.full(self.n_envs, self.kept_from) if self.counted else self.firsts[oldest]
-        self.sequences.drop_before(firsts if self.rows > 1 else self._end)
+        firsts = np.full(self.n_envs, kept_from - self.begun_at) if self.counted else self.firsts[oldest]
+        self.sequences.drop_before(firsts if self.rows > 1 else self._end - self.layout.count)
+
+    def snapshot(self) -> Rows:
+        """Return the rows as they are now; what is sealed is shared."""
+        twin = copy.copy(self)
+        twin.sequences, twin.firsts, twin._end = self.sequences.snapshot(), self.firsts.copy(), self._end.copy()
+        twin.next_firsts = None if self.next_firsts is None else self.next_firsts.copy()
+        twin._last = None if self._last is None else self._last.copy()
+        return twin
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, rows: Array, envs: Array) -> Array:
         if self.counted:
-            return self._read(self.written - 1 - (self.written - 1 - rows) % self.rows, envs)
+            return self._read(self.written - 1 - (self.written - 1 - rows) % self.rows - self.begun_at, envs)
         return self._read(self.firsts[rows, envs], envs)
 
     def get_next(self, rows: Array, envs: Array) -> Array:

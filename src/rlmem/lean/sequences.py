@@ -6,6 +6,7 @@ environment: fifty thousand windows then cost the table.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Final
 
@@ -15,7 +16,7 @@ import xxhash
 from rlmem.errors import CorruptBlockError
 from rlmem.lean import compact as compact_form
 from rlmem.lean.block import COMPACT, Chunk
-from rlmem.lean.kernels import CHUNK, Array, address, gather
+from rlmem.lean.kernels import CHUNK, SAME, STILL, TAIL, Array, address, compare, extend, gather
 from rlmem.lean.pieces import GROUP, Keys, Pieces, block_length
 
 _PER_HASH_BYTES: Final = 110
@@ -31,18 +32,13 @@ class Sequences(ABC):
     shared: ClassVar[bool]
 
     def __init__(self, *, size: int, row: int, count: int, n_envs: int, compact: bool, pieces: int) -> None:
-        self.size, self.row, self.count, self.n_envs, self.compact, self.keys = (
-            size,
-            row,
-            count,
-            n_envs,
-            compact,
-            Keys(),
-        )
-        self.length = block_length(size, pieces)
+        self.size, self.row, self.count, self.n_envs, self.compact = size, row, count, n_envs, compact
+        self.length, self.keys = block_length(size, pieces), Keys(size)
         n_sequences = 1 if self.shared else n_envs
+        self.tails: Array = np.zeros((n_sequences, len(TAIL)), np.int64)
         self.pieces = [
-            Pieces(size=size, row=row, length=self.length, keys=self.keys, compact=compact) for _ in range(n_sequences)
+            Pieces(size=size, row=row, length=self.length, keys=self.keys, tail=tail, compact=compact)
+            for tail in self.tails
         ]
         self._table: Array = np.zeros((n_sequences, 2), CHUNK)
         self._changed: set[int] = set()
@@ -52,6 +48,10 @@ class Sequences(ABC):
     @abstractmethod
     def extend(self, env: int, new: Array, before: Array | None) -> None:
         """Append new pieces to an environment's history; ``before`` is the last of it."""
+
+    @abstractmethod
+    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array:
+        """Append what is new of observations where that is simple; return 1 + the kind of those that are left."""
 
     @abstractmethod
     def places(self, firsts: Array, envs: Array, count: int) -> Array:
@@ -67,7 +67,7 @@ class Sequences(ABC):
         self._read(self.places(firsts, envs, out.shape[1]), out)
 
     def _read(self, places: Array, out: Array) -> None:
-        table, length = self._table.reshape(-1), self.length
+        asked, table, length = places, self._table.reshape(-1), self.length
         if self.compact:
             table, places, length, _held = self._unpacked(places, out.shape[1])
         torn = gather(
@@ -81,28 +81,56 @@ class Sequences(ABC):
             count=out.shape[1],
         )
         if torn is not None:
-            raise CorruptBlockError(f"{self._name_of(places[torn])}: a piece in it cannot be decoded")
+            raise CorruptBlockError(f"{self._torn(asked[torn], out.shape[1])}: a piece in it cannot be decoded")
 
-    def _name_of(self, places: Array) -> str:
-        """Name the block that a place lies in."""
-        number = int(np.min(places)) // self.length
-        sequence, index = divmod(number, self._table.shape[1])
+    def _torn(self, places: Array, count: int) -> str:
+        """Name the block of the first of an observation's pieces that cannot be read."""
+        every = np.atleast_1d(places) if np.ndim(places) else int(places) + np.arange(count)
+        if len(every) > 1:
+            for place in every.tolist():
+                try:
+                    self._read(np.array([[place]]), np.empty((1, 1, self.size), np.uint8))
+                except CorruptBlockError as error:
+                    return str(error).split(":")[0]
+        sequence, index = divmod(int(every[0]) // self.length, self._table.shape[1])
         blocks = self.pieces[sequence].blocks if sequence < len(self.pieces) else ()
         if index < len(blocks) and (block := blocks[index]) is not None:
             return f"block {block.content_digest.hex()}"
         return f"the open block of sequence {sequence}"
 
+    def snapshot(self) -> Sequences:
+        """Return the sequences as they are now; what is sealed is shared."""
+        twin = object.__new__(type(self))  # copy.copy would move the tails of what it copies
+        twin.__dict__.update(self.__dict__)
+        twin.keys = self.keys.snapshot()
+        twin.pieces = [pieces.snapshot(twin.keys) for pieces in self.pieces]
+        twin._find_pieces()
+        return twin
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_table"}  # addresses of this process
+        addresses = ("_table", "tails")  # of this process
+        return {name: value for name, value in self.__dict__.items() if name not in addresses}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._find_pieces()
+
+    def _find_pieces(self) -> None:
+        """Enter anew where everything lies."""
+        self.tails = np.zeros((len(self.pieces), len(TAIL)), np.int64)
+        for pieces, tail in zip(self.pieces, self.tails, strict=True):
+            pieces.move_to(tail)
         self._table = np.zeros((len(self.pieces), 2), CHUNK)
         for sequence, pieces in enumerate(self.pieces):
             for index, block in enumerate(pieces.blocks):
                 if block is not None:
                     self._enter_sealed(sequence, index)
         self._changed = set(range(len(self.pieces)))
+
+    def all_changed(self) -> None:
+        """Note that something may have been appended to any tail."""
+        if len(self._changed) < len(self.pieces):
+            self._changed.update(range(len(self.pieces)))
 
     # --- the table of chunks ---------------------------------------------------------------------------------------
 
@@ -177,13 +205,18 @@ class Sequences(ABC):
     def nbytes(self) -> int:
         keys = {key for pieces in self.pieces for key in pieces.keys_in_use} | set(self.keys.recent)
         held = sum(key.data.nbytes + _PER_HASH_BYTES for key in keys)
-        return int(sum(pieces.nbytes for pieces in self.pieces) + held + self._table.nbytes)
+        tables = self._table.nbytes + self.tails.nbytes + self.keys.scratch.nbytes
+        return int(sum(pieces.nbytes for pieces in self.pieces) + held + tables)
 
 
 class OwnSequences(Sequences):
     """A sequence for each environment: an observation's pieces lie together."""
 
     shared = False
+
+    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array:
+        self.all_changed()
+        return extend(self.tails, now, last, ends, shift=shift, group=GROUP, length=self.length, following=following)
 
     def extend(self, env: int, new: Array, before: Array | None) -> None:
         for piece in new:
@@ -211,6 +244,19 @@ class SharedSequence(Sequences):
         self._uses: Array = np.zeros(4, np.int64)
         self._last: Array | None = None
         self._fruitless = 0
+
+    def snapshot(self) -> Sequences:
+        twin: Any = super().snapshot()
+        twin._histories = [history.snapshot() for history in self._histories]
+        twin._known = None if self._known is None else self._known.copy()
+        twin._uses = self._uses.copy()
+        shared: SharedSequence = twin
+        return shared
+
+    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array:
+        kinds = compare(now, last, shift)
+        nothing_new = (kinds == SAME) | ((kinds == STILL) & (not following))
+        return np.where(nothing_new, 0, kinds + 1)
 
     def extend(self, env: int, new: Array, before: Array | None) -> None:
         known = sum(self._take(env, piece) for piece in new)
@@ -297,6 +343,11 @@ class SharedSequence(Sequences):
 
 class _History:
     """The numbers of an environment's pieces, the oldest of which can be dropped."""
+
+    def snapshot(self) -> _History:
+        twin = copy.copy(self)
+        twin._numbers = self._numbers[: self._count].copy()
+        return twin
 
     def __init__(self) -> None:
         self._numbers: Array = np.zeros(16, np.uint32)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from rlmem.plan.framework import rows_per_update
+from rlmem.plan.lean_buffers import LEFT_ALONE, lean_sampled, sample_from_dict, within_limit
 from rlmem.plan.parts import Calibration, Parts
 from rlmem.plan.trace import trace_from_dict
 from rlmem.run.model import FrameworkRun
@@ -39,7 +40,20 @@ def capture(script: Path, arguments: list[str], *, timeout_s: float) -> Captured
         calibration=_calibration(answer),
     )
     untraced = (f"the update could not be traced: {answer['trace_error']}",) if answer.get("trace_error") else ()
-    return CapturedRun(run=reading.run, parts=parts, notes=(*reading.notes, *untraced))
+    captured = CapturedRun(run=reading.run, parts=parts, notes=(*reading.notes, *untraced))
+    return _with_sample(captured, answer)
+
+
+def _with_sample(captured: CapturedRun, answer: Mapping[str, Any]) -> CapturedRun:
+    """Return the run with a lean buffer as the script's own environment was seen to fill it."""
+    if answer.get("sample_error"):
+        said = f"the environment could not be sampled: {answer['sample_error']}"
+        return replace(captured, notes=(*captured.notes, said))
+    if not answer.get("sample"):
+        return captured
+    arrays, said_of_it = lean_sampled(captured.run, captured.parts.arrays, sample_from_dict(answer["sample"]))
+    known = tuple(note for note in captured.notes if note != LEFT_ALONE)
+    return replace(captured, parts=replace(captured.parts, arrays=arrays), notes=(*known, *said_of_it))
 
 
 def _calibration(answer: Mapping[str, Any]) -> Calibration:
@@ -73,5 +87,6 @@ def live(model: Any) -> CapturedRun:
     # What the buffer has resident already is not known from outside: a model that has not trained has none of it.
     floor = rss_bytes(os.getpid()) - 4 * reading.cost.parameters + FIRST_UPDATE_BYTES
     calibration = Calibration(floor_bytes=floor, described="this process as it is now, and 12 MiB for a first update")
-    parts = Parts(cost=reading.cost, arrays=reading.arrays, update=update, calibration=calibration)
-    return CapturedRun(run=reading.run, parts=parts, notes=reading.notes)
+    arrays, notes = within_limit(reading.run, reading.arrays)
+    parts = Parts(cost=reading.cost, arrays=arrays, update=update, calibration=calibration)
+    return CapturedRun(run=reading.run, parts=parts, notes=(*reading.notes, *notes))

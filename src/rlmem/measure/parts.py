@@ -9,13 +9,14 @@ from typing import Any, Final
 from rlmem.errors import EnvironmentReadError
 from rlmem.measure.cache import remembered
 from rlmem.measure.calibration import record
+from rlmem.measure.lean_sample import with_sample
 from rlmem.plan.framework import rows_per_update
 from rlmem.plan.parts import Calibration, MeasuredStep, Parts, described_parts
 from rlmem.plan.schedule import short, updates
 from rlmem.plan.trace import UpdateTrace, trace_from_dict
 from rlmem.run import complete_run, run_from_mapping, write_run
 from rlmem.run.child import ask
-from rlmem.run.model import Budget, FrameworkRun
+from rlmem.run.model import Budget, Buffer, FrameworkRun
 
 _TRACE_TIMEOUT_S: Final = 120.0
 _PROBE_ROWS: Final = (8, 32)
@@ -34,6 +35,8 @@ def traced_parts(run: FrameworkRun) -> Parts:
 
     The children run side by side; what they find is remembered by all that determines it.
     """
+    if run.buffer.is_lean:
+        return _with_lean_buffer(run)
     parts = described_parts(run)
     if run.spec.family == "search":
         return parts
@@ -55,6 +58,12 @@ def traced_parts(run: FrameworkRun) -> Parts:
     calibration = _with_workers(calibration, workers)
     record(run, calibration)
     return replace(parts, update=update, calibration=calibration)
+
+
+def _with_lean_buffer(run: FrameworkRun) -> Parts:
+    """Return the parts of the run with a stock buffer, which trace and meter know, but for the buffer itself."""
+    traced, own = traced_parts(replace(run, buffer=Buffer())), described_parts(run)
+    return with_sample(run, replace(traced, arrays=own.arrays, notes=own.notes))
 
 
 def calibrate() -> None:

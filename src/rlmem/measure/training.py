@@ -222,13 +222,23 @@ def _trained(
 ) -> dict[str, Any]:
     """Return what the child says that trains the run: as described, or by its script."""
     if command is None:
-        question = {"run": write_run(run), "progress": progress}
+        question = {"run": write_run(_on_its_environment(run)), "progress": progress}
         return ask("rlmem.sb3.real_training", question, subject="the training", timeout_s=TIMEOUT_S, started=started)
     from rlmem.sb3.script_training import ShortTraining, train_script
 
     training = ShortTraining(timesteps=timesteps(run), settings=without_repetition(run), progress=progress)
     limit_s = command.timeout_s + TIMEOUT_S
     return train_script(command.script, list(command.arguments), training, timeout_s=limit_s, started=started)
+
+
+def _on_its_environment(run: FrameworkRun) -> FrameworkRun:
+    """Return the run without the spaces of an environment that it names, which is then built as it is.
+
+    Spaces are enough for plain arrays. What a lean buffer holds depends on what the environment shows.
+    """
+    if not run.buffer.is_lean or not (run.env.id or run.env.make):
+        return run
+    return replace(run, env=replace(run.env, observation=None, action=None))
 
 
 def _tick(path: Path, total: int, progress: Callable[[int, int], None] | None) -> Callable[[], None] | None:

@@ -23,7 +23,7 @@ def make_plan(run: Run, machine: Machine, parts: Parts | None = None) -> Plan:
         phases=phases,
         parameters=parameters,
         unmodelled=_unmodelled(run),
-        notes=_notes(run),
+        notes=(*_notes(run), *(parts.notes if parts else ())),
         growth=forecast.growth(run, machine, parts),
         capacity=forecast.capacity(run, machine),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rlmem.plan.model import EXACT
 from rlmem.plan.versions import rollouts_are_float32
 from rlmem.run.algorithms import GOAL_REPLAY
 from rlmem.run.arrays import ArraySpec
@@ -28,10 +29,10 @@ _EMPTY_DICT_BYTES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferArray:
-    """Arrays of one kind in a buffer: ``rows`` rows of ``row_bytes``.
+    """Arrays of one kind in a buffer: ``rows`` rows of ``row_bytes``, and ``fixed_bytes`` whatever the rows.
 
     ``largest_bytes`` is the largest single array among them, ``flattened`` whether `RolloutBuffer.get` copies
-    them when it merges steps and environments.
+    them when it merges steps and environments. What is not ``reserved`` is allocated as it fills.
     """
 
     path: str
@@ -41,10 +42,20 @@ class BufferArray:
     largest_row_bytes: int
     flattened: bool = False
     lazy: bool = True
+    fixed_bytes: int = 0
+    most_bytes: int | None = None
+    reserved: bool = True
+    basis: str = EXACT
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.row_bytes
+        return self.resident_bytes(self.rows)
+
+    def resident_bytes(self, filled: int | None) -> int:
+        """Return what is resident once so many rows are written (None: all)."""
+        rows = self.rows if filled is None or not self.lazy else min(filled, self.rows)
+        size = self.fixed_bytes + rows * self.row_bytes
+        return size if self.most_bytes is None else min(size, self.most_bytes)
 
     @property
     def largest_bytes(self) -> int:
@@ -106,7 +117,7 @@ def flatten_copy_bytes(run: FrameworkRun, arrays: tuple[BufferArray, ...]) -> in
     """
     if run.n_envs == 1 or run.training.n_steps == 1:
         return 0
-    return max(array.largest_bytes for array in arrays if array.flattened)
+    return max((array.largest_bytes for array in arrays if array.flattened), default=0)
 
 
 def _of_space(path: str, rows: int, space: Space, *, as_float32: bool = False, flattened: bool = False) -> BufferArray:

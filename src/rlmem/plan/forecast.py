@@ -43,9 +43,9 @@ def _replay_growth(run: FrameworkRun, machine: Machine, parts: Parts) -> GrowthF
     row_bytes = sum(array.row_bytes for array in arrays)
     rows = filled_rows(run)
     full = _peak(off_policy.phases(run, parts))
-    empty = full - rows * row_bytes
-    room = machine.ram_limit_bytes - empty
-    over = max(room // row_bytes + 1, 1) if room < rows * row_bytes else None
+    held = sum(array.resident_bytes(rows) for array in arrays)
+    room = machine.ram_limit_bytes - (full - held)
+    over = max(room // row_bytes + 1, 1) if room < held else None
     return GrowthForecast(
         per="timestep",
         bytes_per=row_bytes,

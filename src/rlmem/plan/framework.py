@@ -281,7 +281,7 @@ def buffer_components(
 ) -> tuple[Component, ...]:
     """Return the buffer's arrays as components; only ``filled`` rows of lazily made arrays are resident."""
     resident = [_resident(array, source, filled) for array in arrays]
-    unfilled = sum(array.bytes for array in arrays) - sum(component.bytes for component in resident)
+    unfilled = sum(array.bytes - array.resident_bytes(filled) for array in arrays if array.reserved)
     if not unfilled:
         return tuple(resident)
     never = Component(
@@ -299,9 +299,9 @@ def _resident(array: BufferArray, source: str, filled: int | None) -> Component:
     return Component(
         path=array.path,
         where="ram",
-        bytes=rows * array.row_bytes,
+        bytes=array.resident_bytes(filled),
         formula=f"{source} × {array.row_formula}" if rows == array.rows else f"{rows:,} filled × {array.row_formula}",
-        basis=EXACT,
+        basis=array.basis,
     )
 
 

@@ -40,7 +40,7 @@ def _reserved(arrays: tuple[BufferArray, ...], run: FrameworkRun) -> tuple[Compo
     lazy = Component(
         path="buffer/reserved",
         where="virtual",
-        bytes=sum(array.bytes for array in arrays if array.lazy),
+        bytes=sum(array.bytes for array in arrays if array.lazy and array.reserved),
         formula="reserved at once, resident as it fills",
         basis=EXACT,
     )

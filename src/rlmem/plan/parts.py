@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlmem.plan.buffers import BufferArray, replay_arrays, rollout_arrays
+from rlmem.plan.lean_buffers import Described, lean_described
 from rlmem.plan.policies import PolicyCost, policy_cost
 from rlmem.plan.trace import UpdateTrace
 from rlmem.run.model import FrameworkRun
@@ -41,14 +42,22 @@ class Parts:
     update: UpdateTrace | None = None
     step: MeasuredStep | None = None
     calibration: Calibration = Calibration()
+    notes: tuple[str, ...] = ()
 
 
 def described_parts(run: FrameworkRun) -> Parts:
     """Return the parts as the run's description has them: no trace, nothing metered."""
-    return Parts(cost=policy_cost(run), arrays=described_arrays(run))
+    cost = policy_cost(run)
+    arrays, notes = _described_arrays(run)
+    return Parts(cost=cost, arrays=arrays, notes=notes)
 
 
-def described_arrays(run: FrameworkRun) -> tuple[BufferArray, ...]:
+def _described_arrays(run: FrameworkRun) -> Described:
+    stock = _stock_arrays(run)
+    return lean_described(run, stock) if run.buffer.is_lean else (stock, ())
+
+
+def _stock_arrays(run: FrameworkRun) -> tuple[BufferArray, ...]:
     if run.spec.on_policy:
         return rollout_arrays(run)
     return replay_arrays(run) if run.spec.off_policy else ()

@@ -58,6 +58,23 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """How the buffer holds observations: ``stock``, as the framework's own arrays, or ``lean``.
+
+    The rest is a lean buffer's own: compressed or not, the bytes at which it stops, and what it then does.
+    """
+
+    kind: str = "stock"
+    compact: bool = False
+    memory_limit: int | None = None
+    when_full: str = "error"
+
+    @property
+    def is_lean(self) -> bool:
+        return self.kind == "lean"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetArch:
     """The hidden layers after the features extractor; ``value`` is the critic's part."""
 
@@ -138,6 +155,7 @@ class FrameworkRun:
     env: Env
     training: Training
     policy: Policy
+    buffer: Buffer = Buffer()
     device: str = "cpu"
     budget: Budget = Budget()
     processes: Processes = Processes()

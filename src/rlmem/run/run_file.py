@@ -10,7 +10,18 @@ from rlmem.run.algorithms import ALGORITHMS, KNOWN_SETTINGS, REPLAY_CLASSES, Alg
 from rlmem.run.document import Node, as_node, read_document
 from rlmem.run.generic_file import read_generic
 from rlmem.run.layer_reader import read_layers
-from rlmem.run.model import Checkpoint, Env, Evaluation, FrameworkRun, NetArch, Policy, Run, Setting, Training
+from rlmem.run.model import (
+    Buffer,
+    Checkpoint,
+    Env,
+    Evaluation,
+    FrameworkRun,
+    NetArch,
+    Policy,
+    Run,
+    Setting,
+    Training,
+)
 from rlmem.run.section import Section
 from rlmem.run.shared_sections import read_budget, read_device, read_processes
 from rlmem.run.space_reader import read_space
@@ -19,6 +30,8 @@ from rlmem.run.validation import complaint
 FRAMEWORKS: Final = ("sb3", "sb3-contrib", "generic")
 WORKERS: Final = ("in-process", "subprocess")
 START_METHODS: Final = ("fork", "forkserver", "spawn")
+BUFFERS: Final = ("stock", "lean")
+WHEN_FULL: Final = ("error", "forget")
 OPTIMIZERS: Final = ("adam", "adamw", "rmsprop", "sgd", "sgd+momentum")
 POLICIES: Final = (
     *(f"{head}{lstm}Policy" for lstm in ("", "Lstm") for head in ("Mlp", "Cnn", "MultiInput")),
@@ -59,6 +72,7 @@ def _framework_run(root: Section, framework: str, name: str) -> FrameworkRun:
         env=_env(root.inner(root.required("env"), "env")),
         training=_training(root.section("training"), spec),
         policy=_policy(root.section("policy"), spec),
+        buffer=_buffer(root),
         device=read_device(root),
         budget=read_budget(root),
         processes=read_processes(root),
@@ -250,6 +264,24 @@ def _net_arch(section: Section) -> NetArch | None:
 
 def _widths(section: Section, key: str) -> tuple[int, ...]:
     return tuple(section.as_integer(node, key, high=10**9) for node in section.items(key))
+
+
+def _buffer(root: Section) -> Buffer:
+    """Return how observations are held: a word, or a section with the word and what goes with it."""
+    node = root.node("buffer")
+    if node is None:
+        return Buffer()
+    if not isinstance(node.value, dict):
+        return Buffer(kind=root.as_choice(node, "buffer", BUFFERS))
+    section = root.inner(node, "buffer")
+    buffer = Buffer(
+        kind=section.as_choice(section.required("kind"), "kind", BUFFERS),
+        compact=bool(section.boolean("compact")),
+        memory_limit=section.size("memory_limit"),
+        when_full=section.choice("when_full", WHEN_FULL) or "error",
+    )
+    section.finish()
+    return buffer
 
 
 def _evaluation(section: Section | None) -> Evaluation | None:

@@ -8,6 +8,7 @@ from typing import Any
 from rlmem.run.layer_reader import write_layer
 from rlmem.run.model import (
     Budget,
+    Buffer,
     Checkpoint,
     Env,
     FileGrowth,
@@ -39,6 +40,7 @@ def _framework(run: FrameworkRun) -> dict[str, Any]:
         "env": _env(run.env),
         "training": _training(run.training),
         "policy": _policy(run.policy),
+        "buffer": _buffer(run.buffer),
         "device": run.device,
         "machine": _budget(run.budget),
         "processes": _processes(run.processes),
@@ -95,6 +97,14 @@ def _policy(policy: Policy) -> dict[str, Any]:
         )
         mapping["features"] = written
     return mapping | dict(policy.other)
+
+
+def _buffer(buffer: Buffer) -> dict[str, Any] | str | None:
+    """Return a word where the word says it all, and nothing for the framework's own."""
+    options = _changed(buffer, Buffer(kind=buffer.kind))
+    if options:
+        return {"kind": buffer.kind, **options}
+    return buffer.kind if buffer.is_lean else None
 
 
 def _net_arch(arch: NetArch) -> list[int] | dict[str, list[int]]:

@@ -16,7 +16,7 @@ _GOAL_KEYS: Final = ("achieved_goal", "desired_goal", "observation")
 
 def complaint(run: FrameworkRun) -> str | None:
     """Return what the framework would refuse about the run, or None. Unread spaces are passed over."""
-    checks = (_action(run), _observation(run), _policy(run), _buffer(run), _rollout(run))
+    checks = (_action(run), _observation(run), _policy(run), _buffer(run), _rollout(run), _lean(run))
     return next((problem for problem in checks if problem), None)
 
 
@@ -99,6 +99,23 @@ def _rollout(run: FrameworkRun) -> str | None:
         return "n_steps × n_envs > 1 must hold, but got 1 × 1: advantages cannot be normalised over one step"
     if run.spec.off_policy and training.n_steps > 1 and isinstance(run.env.observation, Dict):
         return f"n-step returns ({N_STEP_REPLAY}) are not there for Dict observations"
+    return None
+
+
+def _lean(run: FrameworkRun) -> str | None:
+    buffer = run.buffer
+    if not buffer.is_lean:
+        options = buffer.compact or buffer.memory_limit is not None or buffer.when_full != "error"
+        return "`buffer.compact`, `memory_limit` and `when_full` are for `kind: lean` only" if options else None
+    if run.spec.family == "search":
+        return f"{run.algorithm} has no buffer to be lean"
+    if run.training.optimize_memory_usage:
+        return (
+            "a lean buffer holds next observations once by itself: leave `training.optimize_memory_usage` out with "
+            "`buffer: lean`"
+        )
+    if buffer.when_full != "error" and not run.spec.off_policy:
+        return "`buffer.when_full: forget` is for replay buffers: a rollout is learnt from as a whole"
     return None
 
 

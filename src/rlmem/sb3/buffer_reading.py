@@ -18,6 +18,7 @@ from stable_baselines3.common.buffers import BaseBuffer, RolloutBuffer
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlmem.plan.buffers import BufferArray
+from rlmem.plan.lean_buffers import LEFT_ALONE, at_most
 from rlmem.run.arrays import format_shape
 from rlmem.sb3.weightless import is_eager
 
@@ -42,6 +43,9 @@ _OPAQUE: Final = (
     bytes,
 )
 """What a buffer may point at without owning it."""
+_LEAN: Final = "rlmem.sb3.lean_buffer"
+_COLUMNS: Final = "rlmem.sb3.column_view"
+"""Lean buffers and their columns are told by where they come from: nobody imports them to read what is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +86,58 @@ def buffer_arrays(model: BaseAlgorithm) -> tuple[tuple[BufferArray, ...], tuple[
             path = f"buffer/{_group(item, count) if index == 0 else attribute}"
             groups.setdefault(path, []).append(item)
             rows.setdefault(path, count)
-            if index == 0 and isinstance(buffer, RolloutBuffer) and path.removeprefix("buffer/") in _FLATTENED:
+            if index == 0 and isinstance(buffer, RolloutBuffer) and path.removeprefix("buffer/") in _copied(buffer):
                 flattened.add(path)
     arrays = [
         array
         for path, items in groups.items()
         for array in _merged(path, items, rows=rows[path], flattened=path in flattened)
     ]
-    return tuple(arrays), tuple(item.note for items in groups.values() for item in items if item.note)
+    columns = _columns(model)
+    notes = tuple(item.note for items in groups.values() for item in items if item.note)
+    return (*columns, *arrays), (*notes, *((LEFT_ALONE,) if columns else ()))
+
+
+def lean_buffer(model: BaseAlgorithm) -> Any | None:
+    """Return the buffer that a model trains from if it is a lean one."""
+    first = next(iter(buffers(model)), (None, None))[1]
+    return first if _is_lean(first) else None
+
+
+def _is_lean(buffer: Any) -> bool:
+    return any(kind.__module__ == _LEAN for kind in type(buffer).__mro__)
+
+
+def _copied(buffer: Any) -> tuple[str, ...]:
+    """Return what `get` copies: of a lean buffer next to nothing, but for recurrent states."""
+    return ("lstm_states",) if _is_lean(buffer) else _FLATTENED
+
+
+def _columns(model: BaseAlgorithm) -> list[BufferArray]:
+    """Return what the columns of a lean buffer take at most: what they will hold has not been seen yet."""
+    buffer = lean_buffer(model)
+    if buffer is None:
+        return []
+    paths: dict[str, list[Any]] = {}
+    for name, column in buffer.columns.items():
+        paths.setdefault(f"buffer/{name.partition('/')[0]}", []).append(column)
+    return [at_most(_plain_arrays(path, columns)) for path, columns in paths.items()]
+
+
+def _plain_arrays(path: str, columns: list[Any]) -> BufferArray:
+    """Return the arrays that a stock buffer would have in the place of columns."""
+    copies = 2 if columns[0].follows else 1
+    item = 4 if path == "buffer/action_masks" else None  # the stock buffer holds yes or no as floats
+    each = [f"{format_shape(column.shape)} × {item or column.dtype.itemsize} B" for column in columns]
+    sizes = [int(np.prod(column.shape, dtype=object)) * (item or column.dtype.itemsize) for column in columns]
+    formula = each[0] if len(each) == 1 else f"({' + '.join(each)})"
+    return BufferArray(
+        path=path,
+        rows=columns[0].rows * columns[0].n_envs,
+        row_bytes=copies * sum(sizes),
+        row_formula=f"2 × {formula}" if copies == 2 else formula,
+        largest_row_bytes=max(sizes),
+    )
 
 
 def _rows(buffer: Any, model: BaseAlgorithm) -> int:
@@ -163,10 +211,15 @@ def _search(value: Any, name: str, key: str, visited: set[int], *, depth: int) -
         yield _of_array(value, name, key)
     elif isinstance(value, torch.Tensor):
         yield _of_tensor(value, name, key)
-    elif depth < _DEEPEST and id(value) not in visited and not isinstance(value, _OPAQUE):
+    elif depth < _DEEPEST and id(value) not in visited and not _is_opaque(value):
         visited.add(id(value))
         for inner, item in _inside(value):
             yield from _search(item, name, f"{key}/{inner}" if key else inner, visited, depth=depth + 1)
+
+
+def _is_opaque(value: Any) -> bool:
+    """Whether not to look inside; columns are read as a whole."""
+    return isinstance(value, _OPAQUE) or type(value).__module__ == _COLUMNS
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:

@@ -12,6 +12,8 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize
 
+import rlmem.sb3
+from rlmem.run.algorithms import GOAL_REPLAY, N_STEP_REPLAY
 from rlmem.run.environment import build_environment
 from rlmem.run.gymnasium_spaces import build
 from rlmem.run.model import Env, FrameworkRun, Policy
@@ -31,8 +33,11 @@ _OPTIMIZERS: Final[dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]]
 def build_model(run: FrameworkRun, env: VecEnv, **changes: Any) -> BaseAlgorithm:
     """Return the run's model on ``env``; ``changes`` override settings of the algorithm."""
     settings = {key: value for key, value in algorithm_settings(run).items() if key in run.spec.settings}
-    keywords = settings | changes | {"policy_kwargs": policy_settings(run), "device": run.device, "verbose": 0}
+    lean = lean_settings(run) if run.buffer.is_lean else {}
+    keywords = settings | lean | changes | {"policy_kwargs": policy_settings(run), "device": run.device, "verbose": 0}
     model: BaseAlgorithm = algorithm_class(run.algorithm)(run.policy.class_name, env, **keywords)
+    if run.buffer.is_lean and run.algorithm == "RecurrentPPO":
+        rlmem.sb3.use_lean_rollout(model, **_lean_options(run))
     return model
 
 
@@ -72,6 +77,38 @@ def replay_class(name: str | None) -> Any:
     from stable_baselines3.common import buffers
 
     return HerReplayBuffer if name == "HerReplayBuffer" else getattr(buffers, name)
+
+
+def lean_settings(run: FrameworkRun) -> dict[str, Any]:
+    """Return what makes an algorithm's buffer a lean one; RecurrentPPO has no settings for it."""
+    options = _lean_options(run)
+    if run.spec.off_policy:
+        kept = {} if run.training.handle_timeout_termination else {"handle_timeout_termination": False}
+        kind, needed = _lean_replay(run)
+        return {"replay_buffer_class": kind, "replay_buffer_kwargs": kept | needed | options}
+    if run.algorithm == "RecurrentPPO":
+        return {}
+    name = "LeanMaskableRolloutBuffer" if run.algorithm == "MaskablePPO" else "LeanRolloutBuffer"
+    return {"rollout_buffer_class": getattr(rlmem.sb3, name), "rollout_buffer_kwargs": options}
+
+
+def _lean_replay(run: FrameworkRun) -> tuple[Any, dict[str, Any]]:
+    """Return the lean class in the place of the one that the run names, or that the framework would pick."""
+    name, n_steps = run.training.replay_buffer_class, run.training.n_steps
+    if name == GOAL_REPLAY:
+        return rlmem.sb3.LeanHerReplayBuffer, {}
+    if name == N_STEP_REPLAY or (name is None and n_steps > 1):
+        return rlmem.sb3.LeanNStepReplayBuffer, {
+            "n_steps": n_steps,
+            "gamma": dict(run.training.other).get("gamma", 0.99),
+        }
+    return rlmem.sb3.LeanReplayBuffer, {}
+
+
+def _lean_options(run: FrameworkRun) -> dict[str, Any]:
+    buffer = run.buffer
+    options: dict[str, Any] = {"compact": buffer.compact, "memory_limit": buffer.memory_limit}
+    return options | {"when_full": buffer.when_full} if run.spec.off_policy else options
 
 
 def policy_settings(run: FrameworkRun) -> dict[str, Any]:
@@ -139,6 +176,11 @@ def build_vec_env(env: Env) -> VecEnv:
     if env.normalize:
         venv = VecNormalize(venv)
     return venv
+
+
+def build_stored_env(env: Env) -> VecEnv:
+    """Return the run's vector environment as a model wraps it, whose observations are those that a buffer stores."""
+    return BaseAlgorithm._wrap_env(build_vec_env(env), verbose=0, monitor_wrapper=False)
 
 
 def _maker(env: Env) -> Callable[[], Any]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 60.0
 _LONGEST: Final = 1000
+_SAMPLE_S: Final = 10.0
+"""How long a lean buffer's environment is stepped: within the time that a script has to come to `learn()`."""
 _EXTRAS: Final = ("stable_baselines3", "sb3_contrib", "torch", "gymnasium", "ale_py")
 _QUIET: Final = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled", "MPLBACKEND": "Agg"}
 
@@ -193,6 +195,7 @@ def describe(captured: Captured, options: Mapping[str, Any]) -> dict[str, Any]:
     sizes = _sizes(workers, evaluating)  # before the trace, which leaves something behind
     return {
         **(_traced(captured.model, run) if options.get("trace") else {}),
+        **(_sampled(captured.model, run) if run.buffer.is_lean and options.get("trace") else {}),
         "run": write_run(run),
         "arrays": [asdict(array) for array in reading.arrays],
         "cost": asdict(reading.cost),
@@ -230,6 +233,19 @@ def _traced(model: Any, run: FrameworkRun) -> dict[str, Any]:
         return {"trace": trace_to_dict(trace(model, rows=rows_per_update(run)))}
     except Exception as error:  # user code runs in the update: whatever it raises is said, and the plan goes on
         return {"trace_error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def _sampled(model: Any, run: FrameworkRun) -> dict[str, Any]:
+    """Return how the columns of a lean buffer grow on the script's own environment, which ends with this process."""
+    from rlmem.plan.lean_buffers import sample_to_dict
+    from rlmem.sb3.column_sampling import ColumnKind, sample_columns
+
+    normalizing = model.get_vec_normalize_env() if run.spec.off_policy else None
+    env = model.env if normalizing is None else normalizing.venv  # replay buffers store what was not normalised yet
+    try:
+        return {"sample": sample_to_dict(sample_columns(env, ColumnKind.of(run), most_seconds=_SAMPLE_S))}
+    except Exception as error:  # user code steps: whatever it raises is said, and the plan goes on
+        return {"sample_error": f"{type(error).__name__}: {error}"[:300]}
 
 
 def _reply(question: dict[str, Any], file: int) -> None:

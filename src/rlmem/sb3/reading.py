@@ -22,10 +22,10 @@ from rlmem.plan.buffers import BufferArray
 from rlmem.plan.policies import PolicyCost
 from rlmem.run.algorithms import ALGORITHMS, REPLAY_CLASSES, Algorithm
 from rlmem.run.gymnasium_spaces import describe
-from rlmem.run.model import Env, FrameworkRun, Training
+from rlmem.run.model import Buffer, Env, FrameworkRun, Training
 from rlmem.run.spaces import Dict, Discrete
 from rlmem.run.validation import complaint
-from rlmem.sb3.buffer_reading import buffer_arrays
+from rlmem.sb3.buffer_reading import buffer_arrays, lean_buffer
 from rlmem.sb3.policy_reading import read_cost, read_policy
 
 _SETTINGS: Final = ("n_steps", "batch_size", "n_epochs", "buffer_size", "learning_starts", "gradient_steps", "n_delta")
@@ -94,6 +94,7 @@ def _run(model: BaseAlgorithm, spec: Algorithm, total_timesteps: int | None) -> 
         env=env,
         training=_training(model, spec, total_timesteps),
         policy=policy,
+        buffer=_buffer(model),
         device=device if known else "cpu",
     )
     notes = env_notes + policy_notes
@@ -149,6 +150,18 @@ def _replay_settings(model: Any) -> dict[str, Any]:
         "handle_timeout_termination": bool(getattr(buffer, "handle_timeout_termination", True)),
         "replay_buffer_class": _replay_class(buffer),
     }
+
+
+def _buffer(model: BaseAlgorithm) -> Buffer:
+    lean = lean_buffer(model)
+    if lean is None:
+        return Buffer()
+    return Buffer(
+        kind="lean",
+        compact=bool(lean.compact),
+        memory_limit=lean.memory_limit,
+        when_full=getattr(lean, "when_full", "error"),
+    )
 
 
 def _replay_class(buffer: Any) -> str | None:
