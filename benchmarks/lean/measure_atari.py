@@ -1,8 +1,8 @@
 """Bytes, and time to add and to sample, of every replay buffer on the same real Atari transitions.
 
 Bias: one process, one thread (two that wait for each other on a busy machine time the machine, not the buffer),
-nothing trained. Every contender gets the same arrays in the same step, in an order that turns from step to step,
-and the samples are interleaved likewise, so that noise falls on all alike.
+nothing trained. Every contender gets the same arrays in the same step, in an order that is drawn anew each time,
+and the samples likewise, so that noise and cold caches fall on all alike.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from random import Random
 from statistics import mean, median
 from time import perf_counter
 from typing import Any
@@ -101,7 +102,7 @@ def fill(buffers: dict[str, Contender], steps: Iterable[Step]) -> dict[str, list
     """Add every step to every buffer; gives the seconds of each addition."""
     seconds: dict[str, list[float]] = {name: [] for name in buffers}
     for at, step in enumerate(steps):
-        for name in turned(list(buffers), at):
+        for name in shuffled(list(buffers), at):
             started = perf_counter()
             buffers[name].add(step.obs, step.next_obs, step.action, step.reward, step.done, step.infos)
             seconds[name].append(perf_counter() - started)
@@ -112,7 +113,7 @@ def time_samples(buffers: dict[str, Contender], batch: int, samples: int) -> dic
     """Seconds of each sample, after one of every buffer that is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in buffers}
     for at in range(samples + 1):
-        for name in turned(list(buffers), at):
+        for name in shuffled(list(buffers), at):
             started = perf_counter()
             buffers[name].sample(batch)
             if at:
@@ -120,9 +121,9 @@ def time_samples(buffers: dict[str, Contender], batch: int, samples: int) -> dic
     return seconds
 
 
-def turned(names: list[str], by: int) -> list[str]:
-    by %= len(names)
-    return names[by:] + names[:by]
+def shuffled(names: list[str], seed: int) -> list[str]:
+    """Return the names in another order each time: who comes after its like finds caches warm."""
+    return Random(seed).sample(names, len(names))  # noqa: S311 - an order, not a secret
 
 
 def _machine() -> dict[str, Any]:

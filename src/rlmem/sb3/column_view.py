@@ -75,7 +75,7 @@ class ColumnAccess:
         if self._any_unwritten(rows):
             return self.read(rows, envs, following=False), self.read(rows, envs, following=True)
         first, second = self.column.get_both(rows, envs)
-        return self._giving(_in_order(first)), self._giving(_in_order(second))
+        return _in_order(first), _in_order(second)
 
     def gave(self, array: Array) -> bool:
         """Whether nobody but the reader can hold the memory of this array."""

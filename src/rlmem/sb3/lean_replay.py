@@ -9,6 +9,7 @@ import math
 from typing import Any, Final, Literal
 
 import numpy as np
+import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
@@ -114,22 +115,24 @@ class LeanUniformReplay(LeanReplay):
     def _get_samples(self, batch_inds: Array, env: Any = None) -> Any:
         """Return transitions of random environments; observations and next observations are read in one go."""
         stock: Any = self
-        env_inds = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
-        observations, following = self._read_both(batch_inds, env_inds, env)
-        running = 1 - stock.timeouts[batch_inds, env_inds]
-        rewards = stock._normalize_reward(stock.rewards[batch_inds, env_inds].reshape(-1, 1), env)
+        chosen = batch_inds, np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
+        observations, following = self._read_both(*chosen, env)
+        running = 1 - stock.timeouts[chosen]
+        rewards = stock.rewards[chosen].reshape(-1, 1)
         samples = DictReplayBufferSamples if isinstance(observations, dict) else ReplayBufferSamples
         return samples(
             observations=observations,
-            actions=self.to_torch(stock.actions[batch_inds, env_inds]),
+            actions=_fresh_to_torch(stock.actions[chosen], stock.device),
             next_observations=following,
             # An episode that ran out of time has not ended: its last value is still worth something.
-            dones=self.to_torch((stock.dones[batch_inds, env_inds] * running).reshape(-1, 1)),
-            rewards=self.to_torch(rewards),
+            dones=_fresh_to_torch((stock.dones[chosen] * running).reshape(-1, 1), stock.device),
+            rewards=_fresh_to_torch(rewards if env is None else stock._normalize_reward(rewards, env), stock.device),
         )
 
     def _read_both(self, rows: Array, envs: Array, env: Any) -> tuple[Any, Any]:
         """Return tensors of observations and next observations, by key where the space is a Dict."""
+        if env is None and len(self._accesses) == 1 and "observations" in self._accesses:
+            return self._pair_to_torch(*self._accesses["observations"].read_both(rows, envs))
         pairs = {name: access.read_both(rows, envs) for name, access in self._accesses.items()}
         if env is None:
             tensors = {name: self._pair_to_torch(*pair) for name, pair in pairs.items()}
@@ -139,7 +142,7 @@ class LeanUniformReplay(LeanReplay):
     def _pair_to_torch(self, first: Array, second: Array) -> tuple[Any, Any]:
         device: Any = self.device  # type: ignore[attr-defined]
         if device.type == "cpu":
-            return self.to_torch(first), self.to_torch(second)
+            return _fresh_to_torch(first, device), _fresh_to_torch(second, device)
         return pair_to_device(first, second, device)
 
     def _normalized(self, observations: Any, env: Any) -> Any:
@@ -165,6 +168,14 @@ class LeanReplayBuffer(LeanUniformReplay, ReplayBuffer):
 @for_dict_spaces_of(LeanReplayBuffer)
 class LeanDictReplayBuffer(LeanUniformReplay, DictReplayBuffer):
     """What LeanReplayBuffer is for Dict spaces."""
+
+
+def _fresh_to_torch(array: Array, device: Any) -> Any:
+    """Return a tensor of an array that nobody else holds.
+
+    float32 is copied: it goes into matrix products as it is, and their last bits depend on how it lies in memory.
+    """
+    return th.tensor(array, device=device) if array.dtype == np.float32 else th.as_tensor(array, device=device)
 
 
 def _check_options(when_full: str, optimize_memory_usage: bool) -> None:
