@@ -55,6 +55,7 @@ class Column:
     ) -> None:
         self.rows, self.n_envs = rows, n_envs
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self._row_shape = (n_envs, *self.shape)
         if self.dtype.hasobject:
             raise LeanBufferError(f"observations must be plain numbers, but got dtype {self.dtype}")
         self.follows, self.compact = follows, compact
@@ -103,14 +104,16 @@ class Column:
 
     def put(self, row: int, observations: Array, following: Array | None = None) -> None:
         """Write a row: an observation for each environment, and the one that followed it where rows have both."""
-        shape = (self.n_envs, *self.shape)
-        observations = np.asarray(observations, self.dtype).reshape(shape)
         if self.follows != (following is not None):
             raise LeanBufferError(f"this column {'needs' if self.follows else 'has no'} next observations")
-        if following is not None:
-            following = np.asarray(following, self.dtype).reshape(shape)
         with self._lock:
-            self._put(row, observations, following)
+            self._put(row, self._row(observations), None if following is None else self._row(following))
+
+    def _row(self, observations: Array) -> Array:
+        """Return one observation of each environment in the column's shape and type."""
+        if isinstance(observations, np.ndarray) and observations.shape == self._row_shape:
+            return observations if observations.dtype == self.dtype else observations.astype(self.dtype)
+        return np.asarray(observations, self.dtype).reshape(self._row_shape)
 
     def _put(self, row: int, observations: Array, following: Array | None) -> None:
         try:

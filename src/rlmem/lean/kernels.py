@@ -101,16 +101,16 @@ def gather(
 
 def extend(
     tails: Array, now: Array, last: Array, ends: Array, *, shift: int, group: int, length: int, following: bool
-) -> Array:
+) -> Array | None:
     """Append what is new of each observation to its tail where that is simple, and keep it as the last.
 
-    Return for each 0 when it is done, else 1 + what `compare` says of it: the caller has to append it.
+    Return None when all is done; else for each 0 or 1 + what `compare` says of it, and the caller has to append it.
     """
     if _LIBRARY is None:
         return fallback.extend(tails, now, last, ends, shift=shift, group=group, length=length, following=following)
     items, count, size = now.shape
     left = np.empty(items, np.uint8)
-    _LIBRARY.lean_extend(
+    lefts = _LIBRARY.lean_extend(
         address(tails),
         address(now),
         address(last),
@@ -124,7 +124,7 @@ def extend(
         address(ends),
         address(left),
     )
-    return left
+    return left if lefts else None
 
 
 def compare(now: Array, last: Array, shift: int) -> Array:

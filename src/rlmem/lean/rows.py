@@ -51,6 +51,8 @@ class Rows:
         self._end: Array = np.zeros(n_envs, np.int64)
         self._last: Array | None = None
         self._shift = layout.shift or layout.count
+        direct = packing.is_identity and not layout.axis and not layout.newest_first
+        self._cut_shape = (n_envs, layout.count, -1) if direct else None
 
     # --- writing -------------------------------------------------------------------------------------------------
 
@@ -68,6 +70,8 @@ class Rows:
         self.written += 1
 
     def _packed(self, observations: Array) -> Array:
+        if self._cut_shape is not None and observations.flags.c_contiguous:
+            return observations.reshape(self._cut_shape).view(np.uint8)
         packed = self.packing.pack(self.layout.cut(observations))
         if packed is None:
             raise DoesNotFit
@@ -84,11 +88,13 @@ class Rows:
         last = self._last
         if last is None:
             last = self._last = np.empty_like(pieces)
-            left: Array = np.full(self.n_envs, 1 + NEW, np.uint8)
+            left: Array | None = np.full(self.n_envs, 1 + NEW, np.uint8)
         else:
             left = self.sequences.extend_simply(pieces, last, self._end, shift=self.layout.shift, following=following)
-        for env in left.nonzero()[0].tolist():
-            new = self.layout.count if left[env] == 1 + NEW else self._shift
+        for env, kind in () if left is None else enumerate(left.tolist()):
+            if not kind:
+                continue
+            new = self.layout.count if kind == 1 + NEW else self._shift
             before = last[env, -1] if self._end[env] else None
             self.sequences.extend(env, pieces[env, -new:], before)
             self._end[env] += new

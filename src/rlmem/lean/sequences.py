@@ -50,7 +50,7 @@ class Sequences(ABC):
         """Append new pieces to an environment's history; ``before`` is the last of it."""
 
     @abstractmethod
-    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array:
+    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array | None:
         """Append what is new of observations where that is simple; return 1 + the kind of those that are left."""
 
     @abstractmethod
@@ -214,7 +214,7 @@ class OwnSequences(Sequences):
 
     shared = False
 
-    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array:
+    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array | None:
         self.all_changed()
         return extend(self.tails, now, last, ends, shift=shift, group=GROUP, length=self.length, following=following)
 
@@ -253,7 +253,7 @@ class SharedSequence(Sequences):
         shared: SharedSequence = twin
         return shared
 
-    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array:
+    def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array | None:
         kinds = compare(now, last, shift)
         nothing_new = (kinds == SAME) | ((kinds == STILL) & (not following))
         return np.where(nothing_new, 0, kinds + 1)

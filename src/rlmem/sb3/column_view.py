@@ -23,6 +23,7 @@ class ColumnAccess:
 
     def __init__(self, column: Column, *, unwritten: float = 0) -> None:
         self.column, self.unwritten = column, unwritten
+        self._row_shape = (column.n_envs, *column.shape)
         self._given: deque[weakref.ref[Array]] = deque(maxlen=2)
         self.clear()
 
@@ -45,7 +46,7 @@ class ColumnAccess:
             raise LeanBufferError(
                 f"rows of a lean buffer are written in order, and row {self._next_row} is next, but got row {row}"
             )
-        whole = np.broadcast_to(values, (self.column.n_envs, *self.column.shape))
+        whole = values if values.shape == self._row_shape else np.broadcast_to(values, self._row_shape)
         if self.column.follows and not following:
             self._waiting = whole
             return
