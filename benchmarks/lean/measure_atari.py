@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", default=GAMES, metavar="GAME", help=f"of {', '.join(GAMES)}")
     parser.add_argument("--policy", choices=POLICIES, default="random")
-    parser.add_argument("--transitions", type=int, default=20_000)
+    parser.add_argument("--transitions", type=int, default=10_000)
     parser.add_argument("--samples", type=int, default=50, help="batches timed for each size")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only contenders whose name has one of these words")
     parser.add_argument("--channels-last", action="store_true", help="stack frames last, which SB3 itself never stores")

@@ -187,7 +187,7 @@ def measure(name: str) -> dict[str, Any]:
         "times_smaller": column.raw_bytes / column.nbytes,
         "put_us_per_observation": median(seconds) / column.n_envs * 1e6,
         "slowest_put_ms": max(seconds) * 1e3,
-        "structure": f"{column.layout.describe()}; {column.packing.describe()}" + ("; shared" if column.shared else ""),
+        "structure": column.describe(),
         "checked_rows": len(digests),
         "process_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         **_reading(column, settings["rows"]),

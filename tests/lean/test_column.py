@@ -456,3 +456,29 @@ def test_a_piece_of_a_kind_that_does_not_exist_is_named_in_its_block() -> None:
     rows, envs = np.divmod(np.arange(700 * N_ENVS), N_ENVS)
     with pytest.raises(CorruptBlockError, match=spoilt.content_digest.hex()):
         beside.column.get(rows, envs)
+
+
+def test_lossy_is_by_name_only_and_says_so() -> None:
+    seen = np.random.default_rng(0).normal(size=(40, 2, 50)).astype(np.float32)
+    column = Column(rows=40, n_envs=2, shape=(50,), dtype=np.float32, follows=True, lossy="float16")
+    for row in range(39):
+        column.put(row, seen[row], seen[row + 1])
+    rows, envs = np.arange(39), np.ones(39, int)
+    first, second = column.get_both(rows, envs)
+    assert first.dtype == second.dtype == np.float32
+    assert np.array_equal(first, seen[:39, 1].astype(np.float16).astype(np.float32))
+    assert np.array_equal(second, seen[1:, 1].astype(np.float16).astype(np.float32))
+    assert "LOSSY: float32 is rounded to float16" in column.describe()
+    assert "LOSSY" not in Column(rows=4, n_envs=1, shape=(5,), dtype=np.float32).describe()
+
+
+def test_lossy_leaves_alone_what_is_no_wide_float() -> None:
+    column = Column(rows=3, n_envs=1, shape=(70,), dtype=np.int64, lossy="float16")
+    column.put(0, np.arange(70)[None] * 10**12)
+    assert np.array_equal(column.get(np.array([0]), np.array([0]))[0], np.arange(70) * 10**12)
+    assert "LOSSY" not in column.describe()
+
+
+def test_lossy_must_be_known() -> None:
+    with pytest.raises(LeanBufferError, match="float16"):
+        Column(rows=3, n_envs=1, shape=(7,), dtype=np.float32, lossy="int4")

@@ -36,11 +36,23 @@ _SHARED_BYTES: Final = 512
 _SEEN_BEFORE: Final = 0.5
 
 
+LOSSY: Final = ("float16",)
+"""What floats can be rounded to, by name only."""
+
+
+def _narrow_float(dtype: np.dtype[Any], lossy: str) -> np.dtype[Any]:
+    if lossy not in LOSSY:
+        raise LeanBufferError(f"lossy must be one of {', '.join(LOSSY)}, but got {lossy!r}")
+    narrow = np.dtype(lossy)
+    return narrow if dtype.kind == "f" and dtype.itemsize > narrow.itemsize else dtype
+
+
 class Column:
     """Observations of one shape, ``rows`` × ``n_envs``, bit-exactly and without their repetitions.
 
     With ``follows``, each row has a next observation too: most often the following row's, and then held once.
-    ``compact`` keeps blocks compressed: smaller still, and slower to read.
+    ``compact`` keeps blocks compressed: smaller still, and slower to read. ``lossy="float16"`` keeps floats with half
+    the precision and is the only thing here that changes a bit.
     """
 
     def __init__(
@@ -52,17 +64,19 @@ class Column:
         dtype: Any,
         follows: bool = False,
         compact: bool = False,
+        lossy: str | None = None,
     ) -> None:
         self.rows, self.n_envs = rows, n_envs
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
         self._row_shape = (n_envs, *self.shape)
         if self.dtype.hasobject:
             raise LeanBufferError(f"observations must be plain numbers, but got dtype {self.dtype}")
-        self.follows, self.compact = follows, compact
+        self.follows, self.compact, self.lossy = follows, compact, lossy
+        self._kept = self.dtype if lossy is None else _narrow_float(self.dtype, lossy)
         self._written = 0
         self._decisions = self._when_to_decide()
         self._lock = RLock()
-        self._held = self._empty(Layout(shape=self.shape, dtype=self.dtype), Packing(dtype=self.dtype), shared=False)
+        self._held = self._empty(Layout(shape=self.shape, dtype=self._kept), Packing(dtype=self._kept), shared=False)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
@@ -88,6 +102,13 @@ class Column:
         """Whether pieces are looked up among all that was seen in any environment."""
         return self._held.sequences.shared
 
+    def describe(self) -> str:
+        """Say in words what was found, and what is lost if anything is."""
+        words = [self.layout.describe(), *([] if self.packing.is_identity else [self.packing.describe()])]
+        words += ["looked up among all that was seen"] if self.shared else []
+        words += [] if self._kept == self.dtype else [f"LOSSY: {self.dtype} is rounded to {self._kept}"]
+        return "; ".join(words)
+
     @property
     def raw_bytes(self) -> int:
         """What plain arrays would take for the rows written so far."""
@@ -112,8 +133,8 @@ class Column:
     def _row(self, observations: Array) -> Array:
         """Return one observation of each environment in the column's shape and type."""
         if isinstance(observations, np.ndarray) and observations.shape == self._row_shape:
-            return observations if observations.dtype == self.dtype else observations.astype(self.dtype)
-        return np.asarray(observations, self.dtype).reshape(self._row_shape)
+            return observations if observations.dtype == self._kept else observations.astype(self._kept)
+        return np.asarray(observations, self._kept).reshape(self._row_shape)
 
     def _put(self, row: int, observations: Array, following: Array | None) -> None:
         try:
@@ -138,17 +159,22 @@ class Column:
     def get(self, rows: Array, envs: Array) -> Array:
         """Return the observations of some rows and environments."""
         with self._lock:
-            return self._held.get(np.asarray(rows), np.asarray(envs))
+            return self._given(self._held.get(np.asarray(rows), np.asarray(envs)))
 
     def get_next(self, rows: Array, envs: Array) -> Array:
         """Return the observations that followed those of some rows and environments."""
         with self._lock:
-            return self._held.get_next(np.asarray(rows), np.asarray(envs))
+            return self._given(self._held.get_next(np.asarray(rows), np.asarray(envs)))
 
     def get_both(self, rows: Array, envs: Array) -> tuple[Array, Array]:
         """Return the observations and those that followed; where they overlap, so do the arrays."""
         with self._lock:
-            return self._held.get_both(np.asarray(rows), np.asarray(envs))
+            first, second = self._held.get_both(np.asarray(rows), np.asarray(envs))
+            return self._given(first), self._given(second)
+
+    def _given(self, observations: Array) -> Array:
+        """Return observations in the type in which they came."""
+        return observations if observations.dtype == self.dtype else observations.astype(self.dtype)
 
     # --- what the observations are like ------------------------------------------------------------------------------
 
@@ -165,16 +191,16 @@ class Column:
         layout, packing, shared = self.layout, self.packing, self.shared
         if not again:
             seen = [*self._histories()]
-            layout = find_layout(seen, shape=self.shape, dtype=self.dtype)
+            layout = find_layout(seen, shape=self.shape, dtype=self._kept)
             shared = layout.count > _WINDOW_PIECES and layout.piece_bytes >= _SHARED_BYTES
-            packing = find_packing(np.concatenate(seen), dtype=self.dtype, piece_elements=self._piece_elements(layout))
+            packing = find_packing(np.concatenate(seen), dtype=self._kept, piece_elements=self._piece_elements(layout))
         elif layout.count == 1 and not shared:
             shared = self._mostly_seen_before()
         if (layout, packing, shared) != (self.layout, self.packing, self.shared):
-            self._rewrite_first_fitting(layout, [packing, Packing(dtype=self.dtype)], shared=shared)
+            self._rewrite_first_fitting(layout, [packing, Packing(dtype=self._kept)], shared=shared)
 
     def _piece_elements(self, layout: Layout) -> int:
-        return int(layout.piece_bytes // self.dtype.itemsize)
+        return int(layout.piece_bytes // self._kept.itemsize)
 
     def _histories(self) -> Iterator[Array]:
         """Yield what the first environments saw, one step after the other."""

@@ -14,7 +14,7 @@ from rlmem.lean.kernels import Array
 if TYPE_CHECKING:
     import zstandard
 
-LEVEL: Final = 3
+LEVEL: Final = 9
 """zstd decodes at about the same speed whatever the level was; above this one, adding takes longer than it may."""
 
 

@@ -49,9 +49,19 @@ class Probe:
     """A column that is filled for a while, to see how it grows."""
 
     def __init__(
-        self, *, rows: int, n_envs: int, shape: tuple[int, ...], dtype: Any, follows: bool, compact: bool
+        self,
+        *,
+        rows: int,
+        n_envs: int,
+        shape: tuple[int, ...],
+        dtype: Any,
+        follows: bool,
+        compact: bool,
+        lossy: str | None = None,
     ) -> None:
-        self.column = Column(rows=rows, n_envs=n_envs, shape=shape, dtype=dtype, follows=follows, compact=compact)
+        self.column = Column(
+            rows=rows, n_envs=n_envs, shape=shape, dtype=dtype, follows=follows, compact=compact, lossy=lossy
+        )
         self._rows = 0
         self._marks: list[tuple[int, int]] = []
 
@@ -74,7 +84,7 @@ class Probe:
             row_bytes=(slope + index) / each,
             fixed_bytes=max(held - slope * rows, 0.0) / each,
             rows=self._rows,
-            words=_words(self.column),
+            words=self.column.describe(),
         )
 
     def _later_marks(self) -> list[tuple[int, int]]:
@@ -107,15 +117,6 @@ def _slope(marks: list[tuple[int, int]], period: float) -> float:
     sizes = dict(marks)
     added = [sizes[rows + lag] - size for rows, size in marks if rows + lag in sizes]
     return sum(added) / len(added) / lag if added else (marks[-1][1] - marks[0][1]) / span
-
-
-def _words(column: Column) -> str:
-    parts = [column.layout.describe()]
-    if not column.packing.is_identity:
-        parts.append(column.packing.describe())
-    if column.shared:
-        parts.append("looked up among all that was seen")
-    return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

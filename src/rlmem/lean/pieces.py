@@ -1,7 +1,7 @@
 """A growing sequence of pieces: sealed blocks, and an open one at the end that pieces are encoded into as they come.
 
-A piece is kept as what differs from the piece before it. Each ``GROUP``-th differs from the block's key instead, so
-that no piece is far from one that can be read at once. A piece that is cheaper to keep as it is, is; when most of
+A piece is kept as what differs from the piece before it. The first of each group differs from the block's key instead,
+so that no piece is far from one that can be read at once. A piece that is cheaper to keep as it is, is; when most of
 a block's are, the next block does not try. The simple cases are appended by the kernels, straight to the tail.
 """
 
@@ -19,7 +19,9 @@ from rlmem.lean.block import COMPACT, DELTA, PLAIN, Block, Chunk, Key, digest, r
 from rlmem.lean.fallback import KEY, PREV, RAW, SELF
 from rlmem.lean.kernels import TAIL, Array, address, runs
 
-GROUP: Final = 16
+GROUP, COMPACT_GROUP = 8, 16
+"""How many pieces a chain has: few, to be read fast; more, to be packed well."""
+
 _LARGE_RUNS: Final = 8
 """A piece whose runs take more than one part in so many of its bytes is worth trying other ways."""
 
@@ -56,8 +58,8 @@ def block_length(piece_bytes: int, pieces: int) -> int:
     """
     wanted = min(2 * 2**20 // max(piece_bytes, 1), pieces // 16)
     longest = max((2**32 - 1) // (piece_bytes + 1), 1)
-    length = min(max(wanted, 4 * GROUP), (256 if piece_bytes < PLAIN_BELOW_BYTES else 64) * GROUP)
-    return min(length - length % GROUP, longest)
+    length = min(max(wanted, 4 * COMPACT_GROUP), (256 if piece_bytes < PLAIN_BELOW_BYTES else 64) * COMPACT_GROUP)
+    return min(length - length % COMPACT_GROUP, longest)
 
 
 def one_row_down(piece: Array, row: int) -> Array:
@@ -107,6 +109,7 @@ class Pieces:
         self, *, size: int, row: int, length: int, keys: Keys, tail: Array | None = None, compact: bool = False
     ) -> None:
         self.size, self.row, self.length, self.compact = size, row, length, compact
+        self.group = COMPACT_GROUP if compact else GROUP
         self.blocks: deque[Block | None] = deque()
         self.first = 0
         self.tail: Array = np.zeros(len(TAIL), np.int64) if tail is None else tail
@@ -146,6 +149,16 @@ class Pieces:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._say_where()
+
+    def restore_tail(self, *, plain: bool, opened: int, payload: Array, offsets: Array) -> None:
+        """Take copies of another sequence's open block, whose content has been checked, for its own."""
+        self._begin(plain=plain)
+        self._payload = payload.copy()
+        if not plain:
+            self._offsets = np.zeros(opened + 3, np.uint32)
+            self._offsets[: opened + 1] = offsets
+        self.tail[_USED], self.tail[_OPENED] = payload.size, opened
         self._say_where()
 
     @property
@@ -203,7 +216,7 @@ class Pieces:
 
     def _bases(self, piece: Array, before: Array | None) -> Iterator[tuple[int, Array]]:
         """Yield what the piece may be told apart from, the likeliest first."""
-        if before is not None and self.opened % GROUP:
+        if before is not None and self.opened % self.group:
             yield PREV, before
         if self._key is not None:
             yield KEY, self._key.data
@@ -246,8 +259,8 @@ class Pieces:
     def open_group(self, within: int) -> Chunk:
         """Return where one group of the open block's pieces lies."""
         offsets, payload, key, opened, size = self.chunk()
-        start = within * GROUP
-        held = min(GROUP, opened - start)
+        start = within * self.group
+        held = min(self.group, opened - start)
         if self._plain:
             return 0, payload + start * self.size, 0, held, size - start * self.size
         return offsets + 4 * start, payload, key, held, size
@@ -267,11 +280,11 @@ class Pieces:
     def _sealed(self, payload: Array) -> Block:
         kind, offsets = (PLAIN, self._offsets) if self._plain else (DELTA, self._offsets[: self.opened + 1])
         if self.compact:
-            offsets, payload = compact.pack(payload, None if self._plain else offsets, size=self.size, group=GROUP)
+            offsets, payload = compact.pack(payload, None if self._plain else offsets, size=self.size, group=self.group)
             kind = COMPACT
         return seal(
             kind=kind,
-            group=GROUP,
+            group=self.group,
             pieces=self.opened,
             row=self.row,
             piece_bytes=self.size,

@@ -17,7 +17,7 @@ from rlmem.errors import CorruptBlockError
 from rlmem.lean import compact as compact_form
 from rlmem.lean.block import COMPACT, Chunk
 from rlmem.lean.kernels import CHUNK, SAME, STILL, TAIL, Array, address, compare, extend, gather
-from rlmem.lean.pieces import GROUP, Keys, Pieces, block_length
+from rlmem.lean.pieces import COMPACT_GROUP, GROUP, Keys, Pieces, block_length
 
 _PER_HASH_BYTES: Final = 110
 """What an entry of a dict takes, with its key and its value."""
@@ -34,6 +34,7 @@ class Sequences(ABC):
     def __init__(self, *, size: int, row: int, count: int, n_envs: int, compact: bool, pieces: int) -> None:
         self.size, self.row, self.count, self.n_envs, self.compact = size, row, count, n_envs, compact
         self.length, self.keys = block_length(size, pieces), Keys(size)
+        self.group = COMPACT_GROUP if compact else GROUP
         n_sequences = 1 if self.shared else n_envs
         self.tails: Array = np.zeros((n_sequences, len(TAIL)), np.int64)
         self.pieces = [
@@ -75,7 +76,7 @@ class Sequences(ABC):
             np.ascontiguousarray(places, np.int64),
             out,
             length=length,
-            group=min(GROUP, length),
+            group=min(self.group, length),
             size=self.size,
             row=self.row,
             count=out.shape[1],
@@ -179,16 +180,16 @@ class Sequences(ABC):
     def _unpacked(self, places: Array, count: int) -> tuple[Array, Array, int, list[Array | None]]:
         """Return table and places with groups for blocks, after unpacking the groups that are asked for."""
         every = places[:, None] + np.arange(count) if places.ndim == 1 else places
-        groups, inverse = np.unique(every // GROUP, return_inverse=True)
+        groups, inverse = np.unique(every // self.group, return_inverse=True)
         chunks, held = [], []
-        slots, per_block = self._table.shape[1], self.length // GROUP
+        slots, per_block = self._table.shape[1], self.length // self.group
         for group in groups.tolist():
             number, within = divmod(group, per_block)
             chunk, kept = self._group(number // slots, number % slots, within)
             chunks.append(chunk)
             held.append(kept)
         table: Array = np.array(chunks, CHUNK)
-        return table, inverse.reshape(every.shape) * GROUP + every % GROUP, GROUP, held
+        return table, inverse.reshape(every.shape) * self.group + every % self.group, self.group, held
 
     def _group(self, sequence: int, index: int, within: int) -> tuple[Chunk, Array | None]:
         """Return where a group's pieces lie, and what keeps them there."""
@@ -197,7 +198,7 @@ class Sequences(ABC):
             return pieces.open_group(within), None
         block = pieces.block(index)
         data: Array = np.frombuffer(compact_form.unpack_group(block, within), np.uint8)
-        held = min(GROUP, block.pieces - within * GROUP)
+        held = min(self.group, block.pieces - within * self.group)
         start, key = address(data), 0 if block.key is None else address(block.key.data)
         return (start, start + 4 * (held + 1), key, held, data.size - 4 * (held + 1)), data
 
@@ -216,7 +217,9 @@ class OwnSequences(Sequences):
 
     def extend_simply(self, now: Array, last: Array, ends: Array, *, shift: int, following: bool) -> Array | None:
         self.all_changed()
-        return extend(self.tails, now, last, ends, shift=shift, group=GROUP, length=self.length, following=following)
+        return extend(
+            self.tails, now, last, ends, shift=shift, group=self.group, length=self.length, following=following
+        )
 
     def extend(self, env: int, new: Array, before: Array | None) -> None:
         for piece in new:

@@ -61,13 +61,15 @@ class Training:
 class Buffer:
     """How the buffer holds observations: ``stock``, as the framework's own arrays, or ``lean``.
 
-    The rest is a lean buffer's own: compressed or not, the bytes at which it stops, and what it then does.
+    The rest is a lean buffer's own: compressed or not, the bytes at which it stops, what it then does, and what floats
+    are rounded to, which loses something.
     """
 
     kind: str = "stock"
     compact: bool = False
     memory_limit: int | None = None
     when_full: str = "error"
+    lossy: str | None = None
 
     @property
     def is_lean(self) -> bool:

@@ -32,6 +32,7 @@ WORKERS: Final = ("in-process", "subprocess")
 START_METHODS: Final = ("fork", "forkserver", "spawn")
 BUFFERS: Final = ("stock", "lean")
 WHEN_FULL: Final = ("error", "forget")
+LOSSY: Final = ("float16",)
 OPTIMIZERS: Final = ("adam", "adamw", "rmsprop", "sgd", "sgd+momentum")
 POLICIES: Final = (
     *(f"{head}{lstm}Policy" for lstm in ("", "Lstm") for head in ("Mlp", "Cnn", "MultiInput")),
@@ -279,6 +280,7 @@ def _buffer(root: Section) -> Buffer:
         compact=bool(section.boolean("compact")),
         memory_limit=section.size("memory_limit"),
         when_full=section.choice("when_full", WHEN_FULL) or "error",
+        lossy=section.choice("lossy", LOSSY),
     )
     section.finish()
     return buffer

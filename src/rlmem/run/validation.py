@@ -105,8 +105,10 @@ def _rollout(run: FrameworkRun) -> str | None:
 def _lean(run: FrameworkRun) -> str | None:
     buffer = run.buffer
     if not buffer.is_lean:
-        options = buffer.compact or buffer.memory_limit is not None or buffer.when_full != "error"
-        return "`buffer.compact`, `memory_limit` and `when_full` are for `kind: lean` only" if options else None
+        options = buffer.compact or buffer.memory_limit is not None or buffer.when_full != "error" or buffer.lossy
+        return (
+            "`buffer.compact`, `memory_limit`, `when_full` and `lossy` are for `kind: lean` only" if options else None
+        )
     if run.spec.family == "search":
         return f"{run.algorithm} has no buffer to be lean"
     if run.training.optimize_memory_usage:

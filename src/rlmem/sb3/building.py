@@ -107,7 +107,7 @@ def _lean_replay(run: FrameworkRun) -> tuple[Any, dict[str, Any]]:
 
 def _lean_options(run: FrameworkRun) -> dict[str, Any]:
     buffer = run.buffer
-    options: dict[str, Any] = {"compact": buffer.compact, "memory_limit": buffer.memory_limit}
+    options: dict[str, Any] = {"compact": buffer.compact, "memory_limit": buffer.memory_limit, "lossy": buffer.lossy}
     return options | {"when_full": buffer.when_full} if run.spec.off_policy else options
 
 

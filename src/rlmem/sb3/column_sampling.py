@@ -35,13 +35,20 @@ class ColumnKind:
     follows: bool
     compact: bool
     masks: bool
+    lossy: str | None = None
 
     @classmethod
     def of(cls, run: FrameworkRun) -> ColumnKind:
         training = run.training
         rows = max((training.buffer_size or 1) // run.n_envs, 1) if run.spec.off_policy else training.n_steps
         masks = run.algorithm == "MaskablePPO"
-        return cls(rows=rows, follows=run.spec.off_policy, compact=run.buffer.compact, masks=masks)
+        return cls(
+            rows=rows,
+            follows=run.spec.off_policy,
+            compact=run.buffer.compact,
+            masks=masks,
+            lossy=run.buffer.lossy,
+        )
 
 
 def sample_columns(env: Any, kind: ColumnKind, *, most_seconds: float = _MOST_SECONDS) -> LeanSample:
@@ -65,7 +72,9 @@ def sample_columns(env: Any, kind: ColumnKind, *, most_seconds: float = _MOST_SE
 def _probes(env: Any, kind: ColumnKind, masks: Any) -> dict[str, Probe]:
     common: dict[str, Any] = {"rows": kind.rows, "n_envs": count_of(env), "compact": kind.compact}
     probes = {
-        f"observations/{leaf.key}": Probe(shape=leaf.shape, dtype=leaf.dtype, follows=kind.follows, **common)
+        f"observations/{leaf.key}": Probe(
+            shape=leaf.shape, dtype=leaf.dtype, follows=kind.follows, lossy=kind.lossy, **common
+        )
         for leaf in leaves_of(env)
     }
     if kind.masks and masks is not None:

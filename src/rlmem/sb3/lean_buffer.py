@@ -43,8 +43,8 @@ class LeanBuffer:
             return other(*args, **kwargs)
         return super().__new__(cls)
 
-    def _take_options(self, *, compact: bool, memory_limit: int | str | None) -> None:
-        self.compact = compact
+    def _take_options(self, *, compact: bool, memory_limit: int | str | None, lossy: str | None) -> None:
+        self.compact, self.lossy = compact, lossy
         self.memory_limit = None if memory_limit is None else parse_bytes(memory_limit)
         self._accesses: dict[str, ColumnAccess] = {}
         self._adds = 0
@@ -97,7 +97,15 @@ class LeanBuffer:
         if access is not None and (access.column.rows, access.column.n_envs) == (rows, n_envs):
             access.clear()
             return
-        column = Column(rows=rows, n_envs=n_envs, shape=shape, dtype=dtype, follows=follows, compact=self.compact)
+        column = Column(
+            rows=rows,
+            n_envs=n_envs,
+            shape=shape,
+            dtype=dtype,
+            follows=follows,
+            compact=self.compact,
+            lossy=self.lossy,
+        )
         self._accesses[name] = ColumnAccess(column, unwritten=unwritten)
 
     def _parts(self) -> list[tuple[str, Any, tuple[int, ...]]]:

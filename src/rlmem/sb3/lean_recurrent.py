@@ -24,7 +24,9 @@ class LeanRecurrentDictRolloutBuffer(LeanRollout, RecurrentDictRolloutBuffer):
     """What LeanRecurrentRolloutBuffer is for Dict spaces."""
 
 
-def use_lean_rollout(model: Any, *, compact: bool = False, memory_limit: int | str | None = None) -> None:
+def use_lean_rollout(
+    model: Any, *, compact: bool = False, memory_limit: int | str | None = None, lossy: str | None = None
+) -> None:
     """Give a RecurrentPPO model a lean rollout buffer in the place of its own; to be called before `learn`."""
     stock = getattr(model, "rollout_buffer", None)
     if not isinstance(stock, RecurrentRolloutBuffer | RecurrentDictRolloutBuffer):
@@ -43,4 +45,5 @@ def use_lean_rollout(model: Any, *, compact: bool = False, memory_limit: int | s
         n_envs=stock.n_envs,
         compact=compact,
         memory_limit=memory_limit,
+        lossy=lossy,
     )

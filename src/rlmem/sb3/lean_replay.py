@@ -33,13 +33,14 @@ class LeanReplay(LeanBuffer):
         action_space: Any,
         *args: Any,
         compact: bool = False,
+        lossy: str | None = None,
         memory_limit: int | str | None = None,
         when_full: WhenFull = "error",
         **kwargs: Any,
     ) -> None:
         check_space(self, observation_space, DictReplayBuffer)
         _check_options(when_full, kwargs.get("optimize_memory_usage", False))
-        self._take_options(compact=compact, memory_limit=memory_limit)
+        self._take_options(compact=compact, memory_limit=memory_limit, lossy=lossy)
         self.when_full, self._forgotten = when_full, 0
         nothing = without_observations(observation_space)
         super().__init__(buffer_size, nothing, action_space, *args, **kwargs)  # type: ignore[call-arg]
@@ -160,8 +161,9 @@ class LeanUniformReplay(LeanReplay):
 class LeanReplayBuffer(LeanUniformReplay, ReplayBuffer):
     """A ReplayBuffer, or for a Dict space a DictReplayBuffer, that holds each byte of observation once.
 
-    ``compact`` compresses on top of that. At ``memory_limit`` (bytes, or a text such as ``"2GB"``) it raises
-    MemoryLimitReached, or with ``when_full="forget"`` gives up its oldest rows; all else is as in the stock class.
+    ``compact`` compresses on top of that; ``lossy="float16"`` rounds floats, and is off. At ``memory_limit`` (bytes, or
+    a text such as ``"2GB"``) it raises MemoryLimitReached, or with ``when_full="forget"`` gives up its oldest rows; all
+    else is as in the stock class.
     """
 
 

@@ -22,11 +22,12 @@ class LeanRollout(LeanBuffer):
         action_space: Any,
         *args: Any,
         compact: bool = False,
+        lossy: str | None = None,
         memory_limit: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         check_space(self, observation_space, DictRolloutBuffer)
-        self._take_options(compact=compact, memory_limit=memory_limit)
+        self._take_options(compact=compact, memory_limit=memory_limit, lossy=lossy)
         super().__init__(buffer_size, observation_space, action_space, *args, **kwargs)  # type: ignore[call-arg]
         self._check_room()
 
@@ -52,8 +53,9 @@ class LeanRollout(LeanBuffer):
 class LeanRolloutBuffer(LeanRollout, RolloutBuffer):
     """A RolloutBuffer, or for a Dict space a DictRolloutBuffer, that holds each byte of observation once.
 
-    ``compact`` compresses on top of that, ``memory_limit`` (bytes, or a text such as ``"2GB"``) raises
-    MemoryLimitReached before a machine is out of memory; all else is as in the stock class.
+    ``compact`` compresses on top of that; ``lossy="float16"`` rounds floats, and is off; ``memory_limit`` (bytes, or a
+    text such as ``"2GB"``) raises MemoryLimitReached before a machine is out of memory; all else is as in the stock
+    class.
     """
 
 

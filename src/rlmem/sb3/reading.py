@@ -161,6 +161,7 @@ def _buffer(model: BaseAlgorithm) -> Buffer:
         compact=bool(lean.compact),
         memory_limit=lean.memory_limit,
         when_full=getattr(lean, "when_full", "error"),
+        lossy=lean.lossy,
     )
 
 
