@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -13,7 +15,7 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 
 from rlmem.errors import LeanBufferError, MemoryLimitReached
 from rlmem.lean import Column
-from rlmem.lean.kernels import Array
+from rlmem.lean.kernels import COMPILED, Array
 from rlmem.sb3.column_view import ColumnAccess, ColumnView
 from rlmem.units import format_bytes, parse_bytes, plural
 
@@ -22,6 +24,16 @@ _UNCHECKED_SHARE: Final = 64
 """Between two looks at the limit come at most so many rows, and raw no more than this fraction of it."""
 
 _Class = TypeVar("_Class", bound=type)
+
+
+@cache
+def _say_that_it_is_slow() -> None:
+    warnings.warn(
+        "rlmem's compiled kernels are missing: lean buffers work, but many times slower. They are built where rlmem is "
+        "installed with a C compiler at hand",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 class LeanBuffer:
@@ -44,6 +56,8 @@ class LeanBuffer:
         return super().__new__(cls)
 
     def _take_options(self, *, compact: bool, memory_limit: int | str | None, lossy: str | None) -> None:
+        if not COMPILED:
+            _say_that_it_is_slow()
         self.compact, self.lossy = compact, lossy
         self.memory_limit = None if memory_limit is None else parse_bytes(memory_limit)
         self._accesses: dict[str, ColumnAccess] = {}
