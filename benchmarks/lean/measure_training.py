@@ -1,7 +1,7 @@
-"""Wall time and memory of whole trainings, with the stock buffers and with the lean ones.
+"""Wall time of whole trainings, with the stock buffers and with the lean ones.
 
-Each training runs in a process of its own, stock and lean by turns, with the same seed. On a CPU the weights must come
-out alike to the last bit, and the benchmark fails if they do not.
+Both models have the same seed and learn by turns in one process, a piece at a time, so that what else the machine does
+falls on both. On a CPU their weights must come out alike to the last bit, and the benchmark fails if they do not.
 
 Bias: the games are played by the policy that is being trained, from scratch. `--recorded` plays frames back from a file
 that `--record` made, for machines without the emulator: the environment then costs next to nothing, so that a buffer's
@@ -14,9 +14,7 @@ import argparse
 import hashlib
 import json
 import platform
-import resource
-import subprocess
-import sys
+import random
 import time
 from pathlib import Path
 from statistics import median
@@ -40,85 +38,91 @@ def main() -> None:
     parser.add_argument("--recorded", type=Path, metavar="FILE", help="play these frames back instead")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write frames for --recorded, and end")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=6_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1_024, help="timesteps of a turn")
+    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.record:
         _record(arguments)
-    elif arguments.one:
-        print(json.dumps(_train(*arguments.one, arguments)))
-    else:
-        _compare(arguments)
-
-
-def _compare(arguments: argparse.Namespace) -> None:
+        return
     arguments.results.mkdir(parents=True, exist_ok=True)
     for algorithm in arguments.algorithms:
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in BUFFERS}
-        for repeat in range(arguments.repeats):
-            for name in BUFFERS if repeat % 2 == 0 else BUFFERS[::-1]:
-                found[name].append(_in_child(algorithm, name))
-                print(algorithm, name, found[name][-1], flush=True)
-        result = _result(algorithm, found, arguments)
+        result = _compare(algorithm, arguments)
         name = f"training-{algorithm.lower()}-{arguments.device.split(':')[0]}.json"
         (arguments.results / name).write_text(json.dumps(result, indent=1) + "\n")
-        print(
-            f"{algorithm} on {arguments.device}: lean takes {result['wall_time_ratio']:.3f} × the time of stock",
-            flush=True,
-        )
+        ratio = result["wall_time_ratio"]
+        print(f"{algorithm} on {arguments.device}: lean takes {ratio:.3f} × the time of stock", flush=True)
 
 
-def _result(algorithm: str, found: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace) -> dict[str, Any]:
-    weights = {run["weights"] for runs in found.values() for run in runs}
+def _compare(algorithm: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    models = {name: _model(algorithm, name, arguments) for name in BUFFERS}
+    states = {name: _random_state() for name in BUFFERS}
+    seconds: dict[str, list[float]] = {name: [] for name in BUFFERS}
+    for turn in range(arguments.turns + 1):
+        for name in BUFFERS if turn % 2 == 0 else BUFFERS[::-1]:
+            _set_random_state(states[name])
+            spent = _learn(models[name], arguments.steps)
+            states[name] = _random_state()
+            if turn:  # in the first, libraries load and allocators settle
+                seconds[name].append(spent)
+    weights = {name: _digest(model.policy.state_dict()) for name, model in models.items()}
     if arguments.device == "cpu":
-        assert len(weights) == 1, f"{algorithm}: the weights differ: {weights}"
-    seconds = {name: median(run["seconds"] for run in runs) for name, runs in found.items()}
+        assert len(set(weights.values())) == 1, f"{algorithm}: the weights differ: {weights}"
     return {
         "algorithm": algorithm,
         "device": arguments.device,
         "environment": "recorded frames" if arguments.recorded else arguments.game,
-        "settings": SETTINGS[algorithm] | {"n_envs": N_ENVS[algorithm], "timesteps": arguments.steps},
+        "settings": SETTINGS[algorithm] | {"n_envs": N_ENVS[algorithm], "timesteps": arguments.steps * arguments.turns},
         "machine": platform.platform(),
-        "runs": found,
-        "wall_time_ratio": seconds["lean"] / seconds["stock"],
-        "same_weights": len(weights) == 1,
+        "seconds": seconds,
+        "buffer_bytes": {name: _buffer_bytes(model) for name, model in models.items()},
+        "wall_time_ratio": median(seconds["lean"]) / median(seconds["stock"]),
+        "same_weights": len(set(weights.values())) == 1,
     }
 
 
-def _in_child(algorithm: str, name: str) -> dict[str, Any]:
-    command = [sys.executable, *sys.argv, "--one", algorithm, name]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
-
-
-def _train(algorithm: str, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+def _model(algorithm: str, name: str, arguments: argparse.Namespace) -> Any:
     import stable_baselines3
-    import torch
 
     from rlmem.sb3 import LeanReplayBuffer, LeanRolloutBuffer
 
     key = "rollout_buffer_class" if algorithm == "PPO" else "replay_buffer_class"
     lean = LeanRolloutBuffer if algorithm == "PPO" else LeanReplayBuffer
     extra = {key: lean} if name == "lean" else {}
-    env = _environment(N_ENVS[algorithm], arguments)
     make = getattr(stable_baselines3, algorithm)
-    model = make("CnnPolicy", env, device=arguments.device, seed=0, **SETTINGS[algorithm], **extra)
-    model.learn(2 * SETTINGS["PPO"]["n_steps"] * N_ENVS["PPO"])  # libraries load, allocators settle
+    env = _environment(N_ENVS[algorithm], arguments)
+    return make("CnnPolicy", env, device=arguments.device, seed=0, **SETTINGS[algorithm], **extra)
+
+
+def _learn(model: Any, steps: int) -> float:
+    import torch
+
     started = time.perf_counter()
-    model.learn(arguments.steps, reset_num_timesteps=False)
-    if arguments.device != "cpu":
+    model.learn(steps, reset_num_timesteps=False)
+    if torch.cuda.is_available():
         torch.cuda.synchronize()
-    seconds = time.perf_counter() - started
-    buffer = model.rollout_buffer if algorithm == "PPO" else model.replay_buffer
-    return {
-        "seconds": seconds,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "buffer_bytes": buffer.nbytes if name == "lean" else _array_bytes(buffer),
-        "weights": _digest(model.policy.state_dict()),
-    }
+    return time.perf_counter() - started
+
+
+def _random_state() -> Any:
+    """Return the state of the generators that both models draw from."""
+    import torch
+
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _set_random_state(state: Any) -> None:
+    import torch
+
+    random.setstate(state[0])
+    np.random.set_state(state[1])
+    torch.set_rng_state(state[2])
+
+
+def _buffer_bytes(model: Any) -> int:
+    buffer = getattr(model, "replay_buffer", None) or model.rollout_buffer
+    own = getattr(buffer, "nbytes", None)
+    return own if own is not None else _array_bytes(buffer)
 
 
 def _array_bytes(buffer: Any) -> int:

@@ -125,16 +125,17 @@ def _trainings(results: list[dict[str, Any]]) -> list[str]:
     lines = [
         "## Whole trainings",
         "",
-        "Wall time with lean buffers as a multiple of the time with stock buffers, medians of runs that take turns.",
+        "Wall time with lean buffers as a multiple of the time with stock buffers, medians of pieces that take turns in one process.",
         "",
-        "| algorithm | device | environment | timesteps | time | stock buffer | lean buffer | same weights |",
-        "|---|---|---|---:|---:|---:|---:|---|",
+        "| algorithm | device | environment | timesteps | time | stock buffer | lean buffer | same weights | |",
+        "|---|---|---|---:|---:|---:|---:|---|---|",
     ]
     for row in results:
-        stock, lean = (row["runs"][name][0]["buffer_bytes"] / 1e6 for name in ("stock", "lean"))
+        stock, lean = (row["buffer_bytes"][name] / 1e6 for name in ("stock", "lean"))
         lines.append(
             f"| {row['algorithm']} | {row['device']} | {row['environment']} | {row['settings']['timesteps']:,} | "
-            f"{row['wall_time_ratio']:.3f}× | {stock:,.1f} MB | {lean:,.1f} MB | {'yes' if row['same_weights'] else 'no'} |"
+            f"{row['wall_time_ratio']:.3f}× | {stock:,.1f} MB | {lean:,.1f} MB | {'yes' if row['same_weights'] else 'no'} | "
+            f"{row.get('note', '')} |"
         )
     return [*lines, ""]
 

@@ -288,9 +288,10 @@ int64_t lean_extend(struct tail *tails, const uint8_t *now, uint8_t *last, int64
                     int64_t shift, int64_t group, int64_t length, int64_t following, int64_t *ends, uint8_t *left) {
     int64_t whole = count * size, lefts = 0;
     for (int64_t item = 0; item < items; item++, now += whole, last += whole) {
-        int kind = kind_of(now, last, whole, shift * size);
         left[item] = 0;
-        if (kind == SAME || (kind == STILL && !following)) continue;
+        if (!following && memcmp(now, last, (size_t)whole) == 0) continue;
+        int kind = kind_of(now, last, whole, shift * size);
+        if (kind == SAME) continue;
         int64_t new = kind == NEW || shift == 0 ? count : shift;
         const uint8_t *piece = now + whole - new * size;
         if ((kind == NEW && count > 1) || !append(&tails[item], last + whole - size, piece, new, size, group, length)) {

@@ -42,10 +42,7 @@ class ColumnAccess:
 
     def write(self, row: int, values: Array, *, following: bool) -> None:
         """Put a row; where rows have next observations too, what comes first waits for them."""
-        if row != self._next_row:
-            raise LeanBufferError(
-                f"rows of a lean buffer are written in order, and row {self._next_row} is next, but got row {row}"
-            )
+        self._check_turn(row)
         whole = values if values.shape == self._row_shape else np.broadcast_to(values, self._row_shape)
         if self.column.follows and not following:
             self._waiting = whole
@@ -59,6 +56,19 @@ class ColumnAccess:
         self._waiting = None
         self._written += 1
         self._next_row = (row + 1) % self.column.rows
+
+    def put(self, row: int, values: Array, following: Array) -> None:
+        """Put a row with its next observations at once."""
+        self._check_turn(row)
+        self.column.put(row, values, following)
+        self._written += 1
+        self._next_row = (row + 1) % self.column.rows
+
+    def _check_turn(self, row: int) -> None:
+        if row != self._next_row:
+            raise LeanBufferError(
+                f"rows of a lean buffer are written in order, and row {self._next_row} is next, but got row {row}"
+            )
 
     def read(self, rows: Array, envs: Array, *, following: bool) -> Array:
         """Return a fresh array of the rows' observations, or of those that followed."""

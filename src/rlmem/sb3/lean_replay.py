@@ -113,6 +113,24 @@ class LeanUniformReplay(LeanReplay):
 
     n_envs: int
 
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> None:
+        """Store a transition of every environment; what the stock buffer does, without its copies on the way."""
+        stock: Any = self
+        row, was_full = self.pos, self.full
+        for name, access in self._accesses.items():
+            key = name.removeprefix("observations/")
+            seen, following = (obs, next_obs) if key == name else (obs[key], next_obs[key])
+            access.put(row, seen, following)
+        stock.actions[row] = action.reshape((self.n_envs, stock.action_dim))
+        stock.rewards[row] = reward
+        stock.dones[row] = done
+        if stock.handle_timeout_termination:
+            stock.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+        self.pos = (row + 1) % self.buffer_size
+        self.full = was_full or self.pos == 0
+        self._forgotten = max(self._forgotten - was_full, 0)
+        self._note_add()
+
     def _get_samples(self, batch_inds: Array, env: Any = None) -> Any:
         """Return transitions of random environments; observations and next observations are read in one go."""
         stock: Any = self
