@@ -10,6 +10,7 @@ from rlmem.errors import EnvironmentReadError
 from rlmem.measure.cache import remembered
 from rlmem.measure.calibration import record
 from rlmem.measure.lean_sample import with_sample
+from rlmem.plan import search
 from rlmem.plan.framework import rows_per_update
 from rlmem.plan.parts import Calibration, MeasuredStep, Parts, described_parts
 from rlmem.plan.schedule import short, updates
@@ -39,7 +40,7 @@ def traced_parts(run: FrameworkRun) -> Parts:
         return _with_lean_buffer(run)
     parts = described_parts(run)
     if run.spec.family == "search":
-        return parts
+        return replace(parts, calibration=_with_workers(_search_floor(run), _workers(run)))
     if run.device.startswith("cuda"):
         return replace(parts, update=_trace(run, rows_per_update(run), 0))
     small = short(run)
@@ -160,6 +161,14 @@ def _rough_floor(run: FrameworkRun, training: dict[str, Any]) -> Calibration:
     small = described_parts(short(run))
     known = sum(array.bytes for array in small.arrays) + small.cost.parameters * 4 + small.cost.optimized * 12
     return Calibration(floor_bytes=int(training["high_water_bytes"]) - known)
+
+
+def _search_floor(run: FrameworkRun) -> Calibration:
+    """Return the process of a random search without its candidates: there is no update to trace, and none to make."""
+    alone = replace(run, env=replace(run.env, n_envs=1, workers="in-process"), evaluation=None, checkpoint=None)
+    collect = search.phases(alone, described_parts(alone))[1]
+    known = sum(part.bytes for part in collect.components if part.where == "ram" and "process/" not in part.path)
+    return Calibration(floor_bytes=int(train(alone)["high_water_bytes"]) - known)
 
 
 def _measured_step(run: FrameworkRun) -> MeasuredStep:
