@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlmem import __version__
-from rlmem.commands import check, compare, machine, measure, plan
+from rlmem.commands import check, compare, machine, measure, plan, store
 from rlmem.errors import RlmemError
 
-COMMANDS: Final = (plan, compare, check, measure, machine)
+COMMANDS: Final = (plan, compare, check, measure, store, machine)
 BAD_INPUT: Final = 2
 
 

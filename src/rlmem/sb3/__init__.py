@@ -8,6 +8,7 @@ from typing import Any, Final
 from rlmem.errors import MissingExtra
 
 _HOMES: Final = {
+    "Checkpoints": "checkpoints",
     "LeanDictReplayBuffer": "lean_replay",
     "LeanDictRolloutBuffer": "lean_rollout",
     "LeanHerReplayBuffer": "lean_her",
@@ -18,6 +19,11 @@ _HOMES: Final = {
     "LeanRecurrentRolloutBuffer": "lean_recurrent",
     "LeanReplayBuffer": "lean_replay",
     "LeanRolloutBuffer": "lean_rollout",
+    "Restorable": "env_state",
+    "remaining": "restoring",
+    "restore": "restoring",
+    "restore_population": "population",
+    "save_population": "population",
     "use_lean_rollout": "lean_recurrent",
 }
 
