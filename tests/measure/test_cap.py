@@ -64,6 +64,7 @@ DQN("MlpPolicy", Wide(), buffer_size=1500, batch_size=8).learn(10**9)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("writable_groups")
 def test_a_script_lives_at_its_prediction_and_dies_below_it(tmp_path: Path):
     command = ScriptCommand(script=tmp_path / "train.py")

@@ -137,6 +137,7 @@ def test_a_sample_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lean_sample.sampled(run) == first
 
 
+@pytest.mark.slow
 def test_measuring_trains_on_the_real_environment_with_the_lean_buffer() -> None:
     run = _run("DQN", training={"buffer_size": 3000})
     measurement = measure(run, read_machine())

@@ -195,6 +195,7 @@ import subprocess, sys
     assert abs(measurement.ram_error) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_workers_of_an_evaluation_are_not_counted_with_the_main_process() -> None:
     Path("train.py").write_text(EVALUATION)
     captured = capture(Path("train.py"), [], timeout_s=60)
@@ -235,6 +236,7 @@ def test_what_keeps_a_training_from_its_end_is_said(callback: str, message: str)
         train_script(Path("train.py"), [], ShortTraining(timesteps=256, settings={}), timeout_s=60)
 
 
+@pytest.mark.slow
 def test_a_training_that_takes_too_long_is_ended(sessions: list[int]) -> None:
     Path("train.py").write_text(CARTPOLE.format(callback="print('on and on', flush=True)\n    while True: pass"))
     with pytest.raises(ScriptError, match=r"for 256 timesteps was not over within 8 s; .*its last words: on and on"):

@@ -103,6 +103,7 @@ TRACED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", TRACED, ids=lambda run: run.algorithm)
 def test_a_trace_is_the_same_without_what_its_key_leaves_out(run: Any) -> None:
     assert parts._as_traced(run) != run

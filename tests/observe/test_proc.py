@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -208,3 +209,11 @@ def test_a_sampler_outlives_what_it_watches_and_ticks() -> None:
     assert peak.pss_bytes > MIB
     assert ticks
     assert len(ticks) <= peak.samples // 20
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Path, pattern: str) -> list[Path]:
+        raise FileNotFoundError(self / pattern)
+
+    monkeypatch.setattr(Path, "glob", gone)
+    assert process_tree(os.getpid()) == (os.getpid(),)

@@ -6,6 +6,7 @@ A process that ends while it is being read counts as nothing: that is what it ta
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -49,9 +50,11 @@ def process_tree(pid: int) -> tuple[int, ...]:
 
 
 def _children(pid: int) -> list[int]:
+    """Return the children of every thread; none of a process that ends while it is being looked at."""
     children: list[int] = []
-    for task in (_PROC / str(pid) / "task").glob("*/children"):
-        children += [int(child) for child in _read(task).split()]
+    with suppress(OSError):
+        for task in (_PROC / str(pid) / "task").glob("*/children"):
+            children += [int(child) for child in _read(task).split()]
     return children
 
 
