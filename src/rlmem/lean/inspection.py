@@ -292,6 +292,7 @@ def _table(inspection: Inspection) -> list[str]:
     if len(inspection.leaves) > 1:
         totals = [_cell(inspection.held(kind)) for kind in KINDS]
         rows.append(("all", format_bytes(inspection.observation_bytes), *totals))
+    rows = [*zip(*rows, strict=True)]  # what is counted goes down, so that a narrow terminal holds it
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
     return [*lines, *(["", *_structures(inspection)] if len(inspection.leaves) > 1 else [])]
