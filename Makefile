@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format bench-defaults bench-accuracy accuracy-report bench-lean lean-report clean
+.PHONY: help setup demo test test-slow check format bench-defaults bench-accuracy accuracy-report bench-lean lean-report bench-store clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -60,9 +60,14 @@ bench-lean: setup ## lean buffers beside stock ones and their rivals: an hour; t
 	PYTHONPATH=$(VENV)/rivals $(BIN)/python benchmarks/lean/measure_atari.py --policy skilled --only rlmem sb3 extra
 	$(BIN)/python benchmarks/lean/measure_cases.py
 	$(BIN)/python benchmarks/lean/measure_training.py
+	$(BIN)/python benchmarks/lean/measure_design.py
 
 lean-report: setup ## write docs/lean_benchmark.md from the results
 	$(BIN)/python benchmarks/lean/report.py
+
+bench-store: setup ## what saving a stock replay buffer costs, beside other ways; and how fast content is named
+	$(BIN)/python benchmarks/store/measure_store.py
+	$(BIN)/python benchmarks/store/measure_hashes.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

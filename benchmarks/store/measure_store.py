@@ -116,7 +116,7 @@ def _saving(save: Callable[[], None], target: Path) -> dict[str, Any]:
     from rlmem.observe import high_water_bytes, reset_high_water, rss_bytes
 
     before, there = rss_bytes(os.getpid()), _written(target)
-    reset_high_water(os.getpid())
+    reset_high_water()
     started = time.perf_counter()
     save()
     os.sync()
@@ -132,7 +132,7 @@ def _saving(save: Callable[[], None], target: Path) -> dict[str, Any]:
 
 def _written(target: Path) -> dict[str, tuple[int, int]]:
     """Return the size and the time of each file, to tell which were written since."""
-    paths = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
+    paths = [path for path in target.rglob("*") if path.is_file()]
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
 
 
@@ -152,15 +152,21 @@ def _disk_rate(path: Path, nbytes: int) -> float:
 # --- ways of saving ------------------------------------------------------------------------------------------------
 
 
+def _file(folder: Path) -> Path:
+    """Return where a way that writes one file puts it."""
+    folder.mkdir(exist_ok=True)
+    return folder / "buffer.pkl"
+
+
 def _sb3(buffer: Any, target: Path) -> Callable[[], None]:
     from stable_baselines3.common.save_util import save_to_pkl
 
-    return lambda: save_to_pkl(target, buffer)
+    return lambda: save_to_pkl(_file(target), buffer)
 
 
 def _gzip(buffer: Any, target: Path) -> Callable[[], None]:
     def save() -> None:
-        with gzip.open(target, "wb", compresslevel=1) as file:
+        with gzip.open(_file(target), "wb", compresslevel=1) as file:
             pickle.dump(buffer, file)
 
     return save
@@ -169,7 +175,7 @@ def _gzip(buffer: Any, target: Path) -> Callable[[], None]:
 def _torch(buffer: Any, target: Path) -> Callable[[], None]:
     import torch
 
-    return lambda: torch.save(buffer, target)
+    return lambda: torch.save(buffer, _file(target))
 
 
 def _zarr(buffer: Any, target: Path) -> Callable[[], None]:
